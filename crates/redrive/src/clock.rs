@@ -73,9 +73,8 @@ impl fmt::Debug for Timestamp {
 impl FromStr for Timestamp {
     type Err = String;
     fn from_str(text: &str) -> Result<Timestamp, String> {
-        let parsed: jiff::Timestamp = text
-            .parse()
-            .map_err(|_| format!("{text:?} is not a time; write it as 2026-11-15T21:18:51Z"))?;
+        let parsed: jiff::Timestamp =
+            text.parse().map_err(|_| format!("{text:?} is not a time; write it as 2026-11-15T21:18:51Z"))?;
         Ok(Timestamp(parsed.as_millisecond()))
     }
 }
