@@ -1,0 +1,40 @@
+# One target, one line of help. What needs more than two lines is a script in scripts/.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help run test check fmt sim soak bench bench-peers ci
+
+SEEDS ?= 500
+SEED ?=
+STORE ?=
+JOBS ?=
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+run: ## See it work: the quickstart example, then a short benchmark on a SQLite file
+	@scripts/run.sh
+
+test: ## Everything CI runs, after installing what is missing
+	@scripts/test.sh
+
+check: ## The quick part of `make test`: format, clippy, tidy
+	@scripts/check.sh
+
+fmt: ## Format all Rust code
+	@cargo fmt --all
+
+sim: ## Simulated worlds: SEEDS=500 of them, or SEED=7 to replay one
+	@REDRIVE_SIM_SEEDS=$(SEEDS) $(if $(SEED),REDRIVE_SIM_SEED=$(SEED)) scripts/nextest.sh -p redrive --all-features --test sim
+
+soak: ## The night's work: 100,000 worlds, every planted bug, 10,000 kills, 1,000,000 power cuts
+	@scripts/soak.sh
+
+bench: ## Measure against the hand-written limit: STORE=sqlite:PATH, JOBS=N
+	@scripts/bench.sh $(if $(STORE),--store $(STORE)) $(if $(JOBS),--jobs $(JOBS))
+
+bench-peers: ## Measure against other embedded queues, in one run
+	@cargo build --release --locked -p redrive-server
+	@bench/peers/run
+
+ci: test ## The same as `make test`; .ci/run calls that

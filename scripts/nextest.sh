@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# cargo nextest run, or cargo test where nextest is not installed. The arguments are those both understand.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+if cargo nextest --version >/dev/null 2>&1; then
+  exec cargo nextest run "$@"
+fi
+echo "note: cargo-nextest is not installed; using cargo test (to install it: cargo install cargo-nextest --locked)" >&2
+# Doctests have their own step in scripts/test.sh. A chosen test target excludes the others by itself.
+case " $* " in
+  *" --test "*) exec cargo test "$@" ;;
+  *) exec cargo test --lib --bins --tests "$@" ;;
+esac

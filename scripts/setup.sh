@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Sees to it that what the build needs is there: installs what it may, names what it may not.
+set -euo pipefail
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+if ! have cargo; then
+  echo "error: cargo is not installed" >&2
+  echo "hint: install Rust with rustup; rust-toolchain.toml then picks the toolchain" >&2
+  exit 1
+fi
+
+# The bundled SQLite is C.
+if ! have cc && ! have gcc && ! have clang; then
+  if [ "$(id -u)" = 0 ] && have apt-get; then
+    echo "installing a C compiler with apt-get"
+    apt-get update -qq && apt-get install -y -qq gcc libc6-dev
+  else
+    echo "error: there is no C compiler, and the bundled SQLite needs one" >&2
+    echo "hint: install gcc or clang (Debian: apt-get install gcc libc6-dev)" >&2
+    exit 1
+  fi
+fi
+
+for part in fmt clippy; do
+  if ! cargo "$part" --version >/dev/null 2>&1; then
+    have rustup && rustup component add "${part/fmt/rustfmt}" && continue
+    echo "error: cargo $part is not installed" >&2
+    echo "hint: rustup component add ${part/fmt/rustfmt}" >&2
+    exit 1
+  fi
+done
+
+if ! have cargo-nextest; then
+  echo "installing cargo-nextest, once"
+  cargo install cargo-nextest --locked ||
+    echo "note: cargo-nextest could not be installed; the tests run under cargo test, more slowly" >&2
+fi

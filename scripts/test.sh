@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands, the quick things first. CI runs this and nothing else.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+step() { printf '\n== %s\n' "$1"; }
+
+step "set-up"
+scripts/setup.sh
+step "format, clippy, tidy"
+scripts/check.sh
+step "tests"
+scripts/nextest.sh --workspace --all-features
+step "doctests"
+cargo test --doc --workspace --all-features
+step "examples"
+scripts/examples.sh
+step "dependencies"
+if cargo deny --version >/dev/null 2>&1; then
+  cargo deny --all-features check bans licenses sources
+else
+  echo "note: cargo-deny is not installed; bans, licences and sources were not checked (cargo install cargo-deny --locked)"
+fi
+step "all is well"
