@@ -2,6 +2,7 @@
 
 pub mod classify;
 mod clock;
+mod fallback;
 mod fingerprint;
 mod outcome;
 mod policy;
@@ -9,6 +10,7 @@ pub mod span;
 
 pub use classify::{By, On, Rule, Verdict};
 pub use clock::{Clock, Rng, Timestamp};
+pub use fallback::{Fallback, Found};
 pub use outcome::{Class, Failure, IntoOutcome, Outcome, Output};
 pub use policy::{
     Ask, Backoff, Decision, Delay, GiveUp, Jitter, JitterKind, Limit, Origin, OverCap, Policy, RetryAfter,

@@ -277,7 +277,7 @@ impl Failure {
         self
     }
 
-    /// Whether the thing asked for was not there: what sends a fallback to its next source.
+    /// Whether the thing asked for was not there: what sends a [`Fallback`](crate::Fallback) to its next source.
     pub fn is_not_found(&self) -> bool {
         self.status == Some(404)
             || self.code.as_deref().is_some_and(|code| code.eq_ignore_ascii_case("NOT_FOUND"))
