@@ -3,6 +3,12 @@
 //! Everything else is given `now` and `rng` as arguments, which is why a schedule of fourteen days can be tested in
 //! a millisecond and why a simulated world runs twice with the same trace.
 
+#![expect(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "this is the one file that looks at a clock and draws random numbers"
+)]
+
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::str::FromStr;

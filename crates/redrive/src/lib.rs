@@ -1,19 +1,53 @@
 #![doc = include_str!("../README.md")]
 
+// The model: values and pure functions. No clock, no I/O, no chance of their own.
 pub mod classify;
 mod clock;
-mod fallback;
+mod error;
 mod fingerprint;
+mod job;
+mod machine;
 mod outcome;
 mod policy;
+mod queue;
 pub mod span;
+mod stats;
 
-pub use classify::{By, On, Rule, Verdict};
+// Where jobs live.
+mod store;
+
+// What runs them.
+mod engine;
+mod fallback;
+mod inline;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use classify::{By, On, Rule, Verdict, explain};
 pub use clock::{Clock, Rng, Timestamp};
+pub use engine::{Attempt, Builder, Engine, Event, Handler, Happening};
+pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Fallback, Found};
+pub use inline::{Attempted, INLINE_TRIES_MAX, INLINE_WAIT_MAX};
+pub use job::{
+    AttemptRecord, DEFAULT_QUEUE, Ending, Extras, Job, JobId, Json, Ledger, NewJob, OnConflict, Payload,
+    Reason, State, StateName,
+};
+pub use machine::{
+    Admission, Command, LABELS_MAX, NAME_BYTES_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX, SNOOZES_MAX, Steer,
+    Transition, UNHANDLED_DELAY, admit, settle, steer,
+};
 pub use outcome::{Class, Failure, IntoOutcome, Outcome, Output};
 pub use policy::{
     Ask, Backoff, Decision, Delay, GiveUp, Jitter, JitterKind, Limit, Origin, OverCap, Policy, RetryAfter,
     Then,
 };
+pub use queue::{CONCURRENCY_DEFAULT, CONCURRENCY_MAX, OnRetry, Order, Queue, Retention};
 pub use span::{days, hours, millis, mins, secs};
+pub use stats::{ACTIVITY_MAX, Activity, Tally, What};
+pub use store::{
+    Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, HolderId, How, JobDetail, Lease, MemoryStore,
+    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store, Want,
+};
+#[cfg(feature = "sqlite")]
+pub use store::{SqliteOptions, SqliteStore, enqueue_in};

@@ -156,6 +156,27 @@ pub enum GiveUp {
     Corrupt,
 }
 
+impl GiveUp {
+    const ALL: [GiveUp; 5] =
+        [GiveUp::Exhausted, GiveUp::Permanent, GiveUp::Expired, GiveUp::CrashLoop, GiveUp::Corrupt];
+
+    /// The word, as stores write it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            GiveUp::Exhausted => "exhausted",
+            GiveUp::Permanent => "permanent",
+            GiveUp::Expired => "expired",
+            GiveUp::CrashLoop => "crash_loop",
+            GiveUp::Corrupt => "corrupt",
+        }
+    }
+
+    /// Reads what [`GiveUp::as_str`] wrote.
+    pub fn parse(word: &str) -> Option<GiveUp> {
+        GiveUp::ALL.into_iter().find(|why| why.as_str() == word)
+    }
+}
+
 impl Policy {
     /// How long a policy that names no end goes on: nothing is retried for ever by accident.
     pub const LIFETIME_DEFAULT: Duration = days(3);

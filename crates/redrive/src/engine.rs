@@ -1,0 +1,485 @@
+//! The thing you run: a store, handlers and queues. [`Engine::run`] is the main loop, and the only one.
+
+mod attempt;
+mod handler;
+mod observe;
+mod shift;
+mod upkeep;
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::sync::broadcast;
+
+use self::handler::Registry;
+pub(crate) use self::shift::Step;
+use self::shift::{Desk, Shift};
+use crate::clock::{Clock, Rng, Timestamp};
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{DEFAULT_QUEUE, JobId, NewJob, Payload};
+use crate::machine::{self, Admission, Command, Steer};
+use crate::queue::{Queue, Retention};
+use crate::stats::Activity;
+use crate::store::{ClaimId, Enqueued, Filter, HolderId, JobDetail, Page, Paged, QueueCounts, Store};
+
+pub use self::attempt::Attempt;
+pub use self::handler::Handler;
+pub use self::observe::{Event, Happening};
+
+/// A durable retry engine. Cheap to clone: all clones are the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Clock,
+    pub(crate) queues: BTreeMap<Arc<str>, Queue>,
+    handlers: Registry,
+    events: broadcast::Sender<Event>,
+    ids: Mutex<Ids>,
+    /// The runs under way, so that a cancelled job's attempt is stopped at once.
+    desks: Mutex<Vec<Weak<Desk>>>,
+    lease: Duration,
+    grace: Duration,
+    retention: Retention,
+    name: String,
+    #[cfg(feature = "testing")]
+    pub(crate) crash: crate::testing::CrashPlan,
+}
+
+/// How many events a slow listener may fall behind before it misses some.
+const EVENTS_MAX: usize = 4_096;
+/// Jobs that one call may enqueue.
+const ENQUEUE_MAX: usize = 10_000;
+/// Jobs that one transaction of a bulk command touches, so that others get their turn.
+const APPLY_CHUNK: usize = 500;
+
+impl Engine {
+    /// An engine on this store.
+    pub fn builder(store: impl Store) -> Builder {
+        Engine::on(Arc::new(store))
+    }
+
+    /// An engine on a store that others use too.
+    pub fn on(store: Arc<dyn Store>) -> Builder {
+        Builder::new(store)
+    }
+
+    /// Claims, runs and settles until `shutdown` resolves; then lets what runs finish within the grace period and
+    /// gives the rest back at no cost.
+    pub async fn run(&self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        self.work(shutdown, Until::Shutdown).await
+    }
+
+    /// The main loop.
+    async fn work(&self, shutdown: impl Future<Output = ()>, until: Until) -> Result<()> {
+        let mut shift = Shift::begin(self.inner.clone()).await?;
+        // Subscribed before the first claim: whatever is enqueued after a claim has looked wakes the loop.
+        let mut changes = self.inner.store.changes();
+        tokio::pin!(shutdown);
+        loop {
+            changes.borrow_and_update();
+            let next = shift.claim().await;
+            if until.is_reached(&next, &shift, self.inner.clock.now()) {
+                break;
+            }
+            tokio::select! { biased;
+                () = &mut shutdown => break,
+                () = shift.died() => return Err(Error::unavailable("the process was made to crash here")),
+                () = shift.something_ended() => {}                        // a place may be free
+                Ok(()) = changes.changed() => {}                          // something may be due earlier
+                () = self.inner.clock.sleep_until(next.look_at) => {}     // something is due
+            }
+        }
+        shift.end().await
+    }
+
+    /// Runs everything that waits, due now or later, until nothing is left to do. With a paused clock, weeks pass in
+    /// milliseconds.
+    pub async fn drain(&self) -> Result<()> {
+        self.work(std::future::pending(), Until::Empty).await
+    }
+
+    /// Runs everything that is due now, and what becomes due meanwhile, but does not wait for the rest.
+    pub async fn drain_due(&self) -> Result<()> {
+        self.work(std::future::pending(), Until::NothingDue).await
+    }
+
+    /// Takes a job. When this returns, it is durable.
+    pub async fn enqueue(&self, job: impl Into<NewJob>) -> Result<Enqueued> {
+        let admission = self.inner.admit(job.into())?;
+        let answers = self.inner.enqueue(vec![admission]).await?;
+        answers.first().copied().ok_or_else(|| Error::unavailable("the store gave no answer"))
+    }
+
+    /// Takes many jobs at once: all or none.
+    pub async fn enqueue_all<J: Into<NewJob>>(
+        &self,
+        jobs: impl IntoIterator<Item = J>,
+    ) -> Result<Vec<Enqueued>> {
+        let jobs: Vec<Admission> =
+            jobs.into_iter().map(|job| self.inner.admit(job.into())).collect::<Result<_>>()?;
+        if jobs.len() > ENQUEUE_MAX {
+            return Err(Error::invalid(
+                format!("{} jobs are too many for one call", jobs.len()),
+                format!("enqueue at most {ENQUEUE_MAX} at once"),
+            ));
+        }
+        self.inner.enqueue(jobs).await
+    }
+
+    /// One job with its history.
+    pub async fn get(&self, id: JobId) -> Result<Option<JobDetail>> {
+        self.inner.store.get(id).await
+    }
+
+    /// Jobs that match, newest first.
+    pub async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {
+        self.inner.store.list(filter, page).await
+    }
+
+    /// How many jobs are where, and how much of what has happened.
+    pub async fn counts(&self) -> Result<Vec<QueueCounts>> {
+        self.inner.store.counts().await
+    }
+
+    /// The newest lines of the activity log.
+    pub async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
+        self.inner.store.activity(limit).await
+    }
+
+    /// Takes a job back, waiting or running.
+    pub async fn cancel(&self, id: JobId) -> Result<()> {
+        self.steer(Command::Cancel, id).await
+    }
+
+    /// Lets a waiting job run now.
+    pub async fn retry_now(&self, id: JobId) -> Result<()> {
+        self.steer(Command::RetryNow, id).await
+    }
+
+    /// Brings a dead or cancelled job back: its counters restart, its history stays.
+    pub async fn redrive(&self, id: JobId) -> Result<()> {
+        self.steer(Command::Redrive, id).await
+    }
+
+    /// Forgets a finished job.
+    pub async fn delete(&self, id: JobId) -> Result<()> {
+        self.steer(Command::Delete, id).await
+    }
+
+    /// Does something to every job that matches and to which it can be done; says how many those were.
+    pub async fn apply(&self, command: Command, to: &Filter) -> Result<u64> {
+        let mut count = 0;
+        loop {
+            let now = self.inner.clock.now();
+            let done = self.inner.store.apply(command, to, APPLY_CHUNK, now).await?;
+            count += done.len() as u64;
+            self.inner.steered(command, &done, now);
+            if done.len() < APPLY_CHUNK {
+                return Ok(count);
+            }
+        }
+    }
+
+    async fn steer(&self, command: Command, id: JobId) -> Result<()> {
+        let now = self.inner.clock.now();
+        let done = self.inner.store.apply(command, &Filter::id(id), 1, now).await?;
+        if !done.is_empty() {
+            self.inner.steered(command, &done, now);
+            return Ok(());
+        }
+        let Some(JobDetail { job, .. }) = self.inner.store.get(id).await? else {
+            return Err(Error::new(ErrorKind::NotFound, format!("job {id} is not there"))
+                .with_hint("it may have been finished and forgotten; look at its id again"));
+        };
+        let reason = match machine::steer(&job, command, now) {
+            Steer::Refuse(reason) => reason,
+            // In its own state it could be done, so its key must be what stood in the way.
+            _ => "another job has its key",
+        };
+        Err(Error::new(ErrorKind::Conflict, format!("job {id} stays as it is: {reason}")).with_hint(format!(
+            "it is {} at run {}",
+            job.state.name(),
+            job.attempt()
+        )))
+    }
+
+    /// Stops handing out jobs of a queue, on every engine of the store.
+    pub async fn pause(&self, queue: &str) -> Result<()> {
+        self.inner.store.pause(queue, true).await
+    }
+
+    /// Goes on handing out jobs of a queue.
+    pub async fn resume(&self, queue: &str) -> Result<()> {
+        self.inner.store.pause(queue, false).await
+    }
+
+    /// What happens from now on. A listener that falls far behind misses some and is told so.
+    pub fn events(&self) -> broadcast::Receiver<Event> {
+        self.inner.events.subscribe()
+    }
+
+    /// Makes a job without storing it: for enqueueing in a transaction of your own.
+    pub fn admit(&self, job: impl Into<NewJob>) -> Result<Admission> {
+        self.inner.admit(job.into())
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+}
+
+/// When a run is over.
+#[derive(Clone, Copy, PartialEq)]
+enum Until {
+    Shutdown,
+    NothingDue,
+    Empty,
+}
+
+impl Until {
+    fn is_reached(self, next: &shift::Next, shift: &Shift, now: Timestamp) -> bool {
+        match self {
+            Until::Shutdown => false,
+            Until::NothingDue => shift.is_idle() && next.due.is_none_or(|due| due > now),
+            Until::Empty => shift.is_idle() && next.due.is_none(),
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn admit(&self, new: NewJob) -> Result<Admission> {
+        if !self.handlers.knows(&new.kind) {
+            return Err(Error::invalid(
+                format!("nothing here knows jobs of the kind {:?}", new.kind),
+                "register its handler with .handle(…), or name it with .produce::<T>() if another process runs it",
+            ));
+        }
+        let Some(queue) = self.queues.get(&new.queue) else {
+            return Err(Error::invalid(
+                format!("there is no queue {:?}", new.queue),
+                format!("add .queue(Queue::new({:?})) to the engine, or choose another", new.queue),
+            ));
+        };
+        let now = self.clock.now();
+        let id = self.new_id(now);
+        machine::admit(new, queue, id, now, &mut id.rng(0))
+    }
+
+    async fn enqueue(&self, jobs: Vec<Admission>) -> Result<Vec<Enqueued>> {
+        let news = self.news_of(&jobs);
+        let answers = self.store.enqueue(jobs, self.clock.now()).await?;
+        self.enqueued(news, &answers);
+        Ok(answers)
+    }
+
+    pub(crate) fn new_id(&self, now: Timestamp) -> JobId {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner).job(now)
+    }
+
+    /// A run begins.
+    fn on_duty(&self, desk: &Arc<Desk>) {
+        let mut desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        desks.retain(|desk| desk.strong_count() > 0);
+        desks.push(Arc::downgrade(desk));
+    }
+
+    /// A person's command has been carried out.
+    fn steered(&self, command: Command, jobs: &[JobId], now: Timestamp) {
+        if command == Command::Cancel {
+            let desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+            for desk in desks.iter().filter_map(Weak::upgrade) {
+                jobs.iter().for_each(|id| desk.stop_job(*id));
+            }
+        }
+        self.tell_steered(command, jobs, now);
+    }
+
+    /// Whether a test lets the process die here.
+    fn dies(&self, step: Step) -> bool {
+        #[cfg(feature = "testing")]
+        return self.crash.strikes(step);
+        #[cfg(not(feature = "testing"))]
+        return {
+            let _ = step;
+            false
+        };
+    }
+
+    fn random<T>(&self, draw: impl FnOnce(&mut Rng) -> T) -> T {
+        draw(&mut self.ids.lock().unwrap_or_else(PoisonError::into_inner).rng)
+    }
+
+    fn new_holder(&self) -> HolderId {
+        self.random(|rng| HolderId(rng.next_u128()))
+    }
+
+    fn new_claims(&self) -> [ClaimId; 2] {
+        self.random(|rng| [ClaimId(rng.next_u128()), ClaimId(rng.next_u128())])
+    }
+}
+
+/// Makes ids that sort in the order they were made.
+struct Ids {
+    rng: Rng,
+    last: Timestamp,
+    count: u16,
+}
+
+impl Ids {
+    fn job(&mut self, now: Timestamp) -> JobId {
+        if now > self.last {
+            (self.last, self.count) = (now, 0);
+        } else if self.count == 0x0fff {
+            // More than 4,096 in a millisecond: the next ones are dated a millisecond ahead.
+            (self.last, self.count) = (self.last + Duration::from_millis(1), 0);
+        } else {
+            self.count += 1;
+        }
+        JobId::new(self.last, self.count, &mut self.rng)
+    }
+}
+
+/// Makes an [`Engine`].
+pub struct Builder {
+    store: Arc<dyn Store>,
+    clock: Clock,
+    rng: Rng,
+    queues: BTreeMap<Arc<str>, Queue>,
+    handlers: Registry,
+    lease: Duration,
+    grace: Duration,
+    retention: Retention,
+    name: Option<String>,
+    problems: Vec<String>,
+    #[cfg(feature = "testing")]
+    crash: crate::testing::CrashPlan,
+}
+
+impl Builder {
+    fn new(store: Arc<dyn Store>) -> Builder {
+        Builder {
+            store,
+            clock: Clock::system(),
+            rng: Rng::from_os(),
+            queues: BTreeMap::from([(DEFAULT_QUEUE.into(), Queue::new(DEFAULT_QUEUE))]),
+            handlers: Registry::default(),
+            lease: Duration::from_secs(30),
+            grace: Duration::from_secs(30),
+            retention: Retention::default(),
+            name: None,
+            problems: Vec::new(),
+            #[cfg(feature = "testing")]
+            crash: crate::testing::CrashPlan::default(),
+        }
+    }
+
+    /// A queue to serve and to enqueue into. The queue `default` is there without being named.
+    #[must_use]
+    pub fn queue(mut self, queue: Queue) -> Builder {
+        self.problems.extend(queue.problems());
+        self.queues.insert(queue.name.clone(), queue);
+        self
+    }
+
+    /// What runs jobs of a kind, which comes from the argument's type: an async function of an [`Attempt`], a
+    /// closure that captures what it needs, or a type that implements [`Handler`].
+    #[must_use]
+    pub fn handle<P: Payload>(mut self, handler: impl Handler<P>) -> Builder {
+        if !self.handlers.add(handler) {
+            self.problems
+                .push(format!("kind {:?}: two handlers; give one of the payloads another KIND", P::KIND));
+        }
+        self
+    }
+
+    /// Jobs of this kind are enqueued here and run elsewhere.
+    #[must_use]
+    pub fn produce<P: Payload>(mut self) -> Builder {
+        self.handlers.produce(P::KIND);
+        self
+    }
+
+    /// The clock. Default: the system's.
+    #[must_use]
+    pub fn clock(mut self, clock: Clock) -> Builder {
+        self.clock = clock;
+        self
+    }
+
+    /// The seed of ids. Default: from the operating system.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Builder {
+        self.rng = Rng::seeded(seed);
+        self
+    }
+
+    /// How long after this process has died its jobs go to another; renewed at a third of it. Default 30 s.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Builder {
+        self.lease = lease;
+        self
+    }
+
+    /// How long a shutdown waits for what runs. Default 30 s.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Builder {
+        self.grace = grace;
+        self
+    }
+
+    /// How long finished jobs are kept.
+    #[must_use]
+    pub fn retention(mut self, retention: Retention) -> Builder {
+        self.retention = retention;
+        self
+    }
+
+    /// What this instance is called where its leases are shown.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Dies at this point, as if the process had been killed.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn crash(mut self, crash: crate::testing::CrashPlan) -> Builder {
+        self.crash = crash;
+        self
+    }
+
+    /// Checks everything, and names all mistakes at once.
+    pub fn build(mut self) -> Result<Engine> {
+        let second = Duration::from_secs(1);
+        if self.lease < second || self.lease > 24 * 3600 * second {
+            self.problems.push(format!("lease is {:?}; write 1 s to 24 h", self.lease));
+        }
+        if !self.problems.is_empty() {
+            return Err(Error::invalid("the engine was not built", self.problems.join("; ")));
+        }
+        let ids = Ids { rng: self.rng, last: Timestamp::EPOCH, count: 0 };
+        let inner = Inner {
+            store: self.store,
+            clock: self.clock,
+            queues: self.queues,
+            handlers: self.handlers,
+            events: broadcast::Sender::new(EVENTS_MAX),
+            ids: Mutex::new(ids),
+            desks: Mutex::default(),
+            lease: self.lease,
+            grace: self.grace,
+            retention: self.retention,
+            name: self.name.unwrap_or_else(|| format!("process {}", std::process::id())),
+            #[cfg(feature = "testing")]
+            crash: self.crash,
+        };
+        Ok(Engine { inner: Arc::new(inner) })
+    }
+}

@@ -1,0 +1,79 @@
+//! Kinds and what runs them: typed functions outside, one boxed form inside.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::attempt::{Attempt, Context};
+use super::observe::Meters;
+use crate::job::Payload;
+use crate::outcome::{Failure, IntoOutcome, Outcome};
+
+/// Runs jobs of one kind. Async functions and closures of an [`Attempt`] are handlers; implement it for a type that
+/// needs more than a closure can capture.
+pub trait Handler<P: Payload>: Send + Sync + 'static {
+    /// Makes one attempt.
+    fn run(&self, attempt: Attempt<P>) -> impl Future<Output = Outcome> + Send;
+}
+
+impl<P, F, Fut> Handler<P> for F
+where
+    P: Payload,
+    F: Fn(Attempt<P>) -> Fut + Send + Sync + 'static,
+    Fut: Future<Output: IntoOutcome> + Send,
+{
+    async fn run(&self, attempt: Attempt<P>) -> Outcome {
+        self(attempt).await.into_outcome()
+    }
+}
+
+pub(super) type Attempting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+type Runner = Box<dyn Fn(Context) -> Attempting + Send + Sync>;
+
+/// Which kinds are known, and what runs them.
+#[derive(Default)]
+pub(super) struct Registry {
+    runners: BTreeMap<&'static str, Known>,
+    produced: BTreeSet<&'static str>,
+}
+
+pub(super) struct Known {
+    pub(super) run: Runner,
+    pub(super) meters: Meters,
+}
+
+impl Registry {
+    /// Whether the kind was free.
+    pub(super) fn add<P: Payload>(&mut self, handler: impl Handler<P>) -> bool {
+        let handler = Arc::new(handler);
+        let run: Runner = Box::new(move |context| {
+            let handler = handler.clone();
+            Box::pin(async move {
+                match context.job().payload.decode::<P>() {
+                    Ok(payload) => handler.run(Attempt::new(payload, context)).await,
+                    Err(error) => Outcome::Failed(undecodable(P::KIND, &error)),
+                }
+            })
+        });
+        self.runners.insert(P::KIND, Known { run, meters: Meters::of(P::KIND) }).is_none()
+    }
+
+    pub(super) fn produce(&mut self, kind: &'static str) {
+        self.produced.insert(kind);
+    }
+
+    pub(super) fn knows(&self, kind: &str) -> bool {
+        self.runners.contains_key(kind) || self.produced.contains(kind)
+    }
+
+    pub(super) fn get(&self, kind: &str) -> Option<&Known> {
+        self.runners.get(kind)
+    }
+}
+
+/// A deployment that can read it may be on its way, so it backs off as any failure does, and dies in the end.
+fn undecodable(kind: &str, error: &serde_json::Error) -> Failure {
+    Failure::retry(format!("the payload is not what the handler of {kind:?} expects: {error}"))
+        .code("UNDECODABLE")
+}

@@ -1,0 +1,288 @@
+//! Telling what happens: events for listeners, lines for the log, numbers for metrics. All from one place, when it is
+//! durable.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use metrics::{Counter, Histogram, counter, histogram};
+use serde::Serialize;
+
+use super::Inner;
+use crate::clock::Timestamp;
+use crate::job::{Ending, Job, JobId, State};
+use crate::machine::{Admission, Command};
+use crate::outcome::Failure;
+use crate::policy::GiveUp;
+use crate::store::{Enqueued, How, Settled, Settlement};
+
+/// Something that happened to a job.
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// When.
+    pub at: Timestamp,
+    /// To which job.
+    pub job: JobId,
+    /// Of which kind; empty where a command named only ids.
+    pub kind: Arc<str>,
+    /// In which queue; empty where a command named only ids.
+    pub queue: Arc<str>,
+    /// What.
+    #[serde(flatten)]
+    pub what: Happening,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Happening {
+    /// It was accepted.
+    Enqueued,
+    /// An attempt began.
+    Started {
+        /// Its number.
+        attempt: u32,
+    },
+    /// It finished.
+    Succeeded {
+        /// At which attempt.
+        attempt: u32,
+        /// After how many failures.
+        failures: u32,
+    },
+    /// It failed and will be tried again.
+    RetryScheduled {
+        /// The attempt that failed.
+        attempt: u32,
+        /// When it will be tried again.
+        due_at: Timestamp,
+        /// Why it failed.
+        failure: Option<Failure>,
+    },
+    /// It needs a person.
+    Dead {
+        /// After which attempt.
+        attempt: u32,
+        /// What ended it.
+        why: GiveUp,
+        /// The last failure.
+        failure: Option<Failure>,
+    },
+    /// It waits for a reason that is not a failure of its own.
+    PutBack {
+        /// The attempt that ended.
+        attempt: u32,
+        /// How.
+        ending: Ending,
+        /// When it will be tried again.
+        due_at: Timestamp,
+    },
+    /// An attempt reported too late: another has the job by now. Nothing was changed.
+    LeaseLost {
+        /// Which attempt.
+        attempt: u32,
+    },
+    /// A person took it back.
+    Cancelled,
+    /// A person let it run now.
+    Retried,
+    /// A person brought it back from the dead.
+    Redriven,
+    /// A person let it be forgotten.
+    Deleted,
+}
+
+/// Counters of one kind, looked up once. The recorder must be installed before the engine is built.
+pub(super) struct Meters {
+    succeeded: Counter,
+    failed: Counter,
+    other: Counter,
+    retries: Counter,
+    dead: Counter,
+    duration: Histogram,
+    lag: Histogram,
+}
+
+impl Meters {
+    pub(super) fn of(kind: &'static str) -> Meters {
+        Meters {
+            succeeded: counter!("redrive_attempts_total", "kind" => kind, "outcome" => "succeeded"),
+            failed: counter!("redrive_attempts_total", "kind" => kind, "outcome" => "failed"),
+            other: counter!("redrive_attempts_total", "kind" => kind, "outcome" => "other"),
+            retries: counter!("redrive_retries_total", "kind" => kind),
+            dead: counter!("redrive_dead_total", "kind" => kind),
+            duration: histogram!("redrive_attempt_duration_seconds", "kind" => kind),
+            lag: histogram!("redrive_schedule_lag_seconds", "kind" => kind),
+        }
+    }
+
+    fn settled(&self, settlement: &Settlement) {
+        match settlement.transition.ending {
+            Ending::Succeeded => self.succeeded.increment(1),
+            Ending::Failed => self.failed.increment(1),
+            _ => self.other.increment(1),
+        }
+        match settlement.transition.state {
+            State::Dead { .. } => self.dead.increment(1),
+            State::Waiting { .. } if settlement.transition.ending == Ending::Failed => {
+                self.retries.increment(1)
+            }
+            _ => {}
+        }
+        self.duration.record(settlement.ended_at.since(settlement.started_at));
+    }
+}
+
+/// A job as an event needs it, while the job itself is with the store.
+pub(super) struct News {
+    job: JobId,
+    kind: Arc<str>,
+    queue: Arc<str>,
+    due_at: Timestamp,
+}
+
+impl Inner {
+    /// What to tell of jobs once they are durable; nothing if nobody listens.
+    pub(super) fn news_of(&self, jobs: &[Admission]) -> Vec<News> {
+        if self.events.receiver_count() == 0 && !tracing::enabled!(tracing::Level::INFO) {
+            return Vec::new();
+        }
+        let due = |job: &Job| match job.state {
+            State::Waiting { due_at, .. } => due_at,
+            _ => job.created_at,
+        };
+        jobs.iter()
+            .map(|Admission { job, .. }| News {
+                job: job.id,
+                kind: job.kind.clone(),
+                queue: job.queue.clone(),
+                due_at: due(job),
+            })
+            .collect()
+    }
+
+    pub(super) fn enqueued(&self, news: Vec<News>, answers: &[Enqueued]) {
+        for (News { job, kind, queue, due_at }, answer) in news.into_iter().zip(answers) {
+            if answer.how == How::Existing {
+                tracing::debug!(job_id = %answer.id, %kind, %queue, "Job already queued");
+                continue;
+            }
+            tracing::info!(job_id = %job, %kind, %queue, next_attempt = %due_at, "Job queued");
+            self.send(self.clock.now(), job, &kind, &queue, Happening::Enqueued);
+        }
+    }
+
+    pub(super) fn started(&self, job: &Job, meters: &Meters, now: Timestamp) {
+        if let State::Waiting { due_at, .. } = job.state {
+            meters.lag.record(now.since(due_at));
+        }
+        tracing::debug!(job_id = %job.id, kind = %job.kind, attempt = job.attempt(), "Attempt started");
+        self.send_of(now, job, || Happening::Started { attempt: job.attempt() });
+    }
+
+    pub(super) fn settled(&self, settlements: &[Settlement], answers: &[Settled]) {
+        let told = self.events.receiver_count() > 0;
+        for (settlement, answer) in settlements.iter().zip(answers) {
+            if let Some(known) = self.handlers.get(&settlement.job.kind) {
+                known.meters.settled(settlement);
+            }
+            if *answer == Settled::Refused {
+                let Settlement { job, lease, .. } = settlement;
+                tracing::debug!(
+                    job_id = %job.id, attempt = lease.attempt + 1,
+                    "Report came too late: the lease was lost and another has the job; nothing was changed"
+                );
+                self.send_of(settlement.ended_at, job, || Happening::LeaseLost {
+                    attempt: lease.attempt + 1,
+                });
+                continue;
+            }
+            log(settlement);
+            if told {
+                self.send_of(settlement.ended_at, &settlement.job, || happening(settlement));
+            }
+        }
+    }
+
+    pub(super) fn tell_steered(&self, command: Command, jobs: &[JobId], now: Timestamp) {
+        let nothing: Arc<str> = "".into();
+        for job in jobs {
+            tracing::info!(job_id = %job, ?command, "Done by hand");
+            let what = match command {
+                Command::Cancel => Happening::Cancelled,
+                Command::RetryNow => Happening::Retried,
+                Command::Redrive => Happening::Redriven,
+                Command::Delete => Happening::Deleted,
+            };
+            self.send(now, *job, &nothing, &nothing, what);
+        }
+    }
+
+    fn send_of(&self, at: Timestamp, job: &Job, what: impl FnOnce() -> Happening) {
+        if self.events.receiver_count() > 0 {
+            self.send(at, job.id, &job.kind, &job.queue, what());
+        }
+    }
+
+    fn send(&self, at: Timestamp, job: JobId, kind: &Arc<str>, queue: &Arc<str>, what: Happening) {
+        // Nobody listening is no error.
+        drop(self.events.send(Event { at, job, kind: kind.clone(), queue: queue.clone(), what }));
+    }
+}
+
+fn happening(settlement: &Settlement) -> Happening {
+    let transition = &settlement.transition;
+    let attempt = transition.ledger.attempt;
+    match transition.state {
+        State::Succeeded { .. } => Happening::Succeeded { attempt, failures: transition.ledger.failures },
+        State::Dead { why, .. } => Happening::Dead { attempt, why, failure: transition.failure.clone() },
+        State::Waiting { due_at, .. } if matches!(transition.ending, Ending::Failed | Ending::Crashed) => {
+            Happening::RetryScheduled { attempt, due_at, failure: transition.failure.clone() }
+        }
+        State::Waiting { due_at, .. } => Happening::PutBack { attempt, ending: transition.ending, due_at },
+        State::Running { .. } | State::Cancelled { .. } => Happening::Cancelled,
+    }
+}
+
+/// One wording for every product that is built on this: what happened, to which job, at which try, and what comes next.
+fn log(settlement: &Settlement) {
+    if !tracing::enabled!(tracing::Level::INFO) {
+        return;
+    }
+    let Settlement { job, transition, .. } = settlement;
+    let (job_id, kind, attempt) = (job.id, &*job.kind, transition.ledger.attempt);
+    let retries = job.policy.retries_allowed(job.origin);
+    let (retry, of) =
+        (transition.ledger.failures, retries.map_or_else(|| "unlimited".into(), |n| n.to_string()));
+    let failure = transition.failure.as_ref();
+    let error = failure.map_or("", |failure| failure.message.as_str());
+    let class = failure.map_or("", |failure| job.policy.classify(failure).class.name());
+    let rule = transition.rule.as_deref().unwrap_or_default();
+    match &transition.state {
+        State::Succeeded { .. } if transition.ledger.failures + transition.ledger.crashes > 0 => {
+            tracing::info!(%job_id, kind, attempts = attempt, "Retry succeeded");
+        }
+        State::Succeeded { .. } => tracing::debug!(%job_id, kind, attempt, "Job succeeded"),
+        State::Waiting { due_at, .. } if matches!(transition.ending, Ending::Failed | Ending::Crashed) => {
+            let delay_ms = millis(transition.delay);
+            tracing::info!(
+                %job_id, kind, attempt, retry, of, delay_ms, next_attempt = %due_at, class, rule, error,
+                "Retry scheduled (retry {retry} of {of})"
+            );
+            tracing::debug!(%job_id, "Waiting {} before retry", crate::span::format(transition.delay.unwrap_or_default()));
+        }
+        State::Waiting { due_at, .. } => {
+            tracing::debug!(%job_id, kind, attempt, ending = transition.ending.as_str(), next_attempt = %due_at, "Put back");
+        }
+        State::Dead { why, .. } => {
+            let reason = why.as_str();
+            tracing::warn!(%job_id, kind, attempts = attempt, reason, class, rule, error, "Job dead: it needs a person");
+            tracing::debug!(%job_id, reason, "Not retrying");
+        }
+        State::Running { .. } | State::Cancelled { .. } => {}
+    }
+}
+
+fn millis(delay: Option<Duration>) -> u64 {
+    u64::try_from(delay.unwrap_or_default().as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,365 @@
+//! One run of the main loop: a holder with its lease, the places that are taken, and what waits to be settled.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use super::attempt::{self, Stop, Why};
+use super::{Inner, upkeep};
+use crate::clock::Timestamp;
+use crate::error::{ErrorKind, Result};
+use crate::job::{Job, JobId};
+use crate::store::{Claim, HolderId, Lease, Settlement, Want};
+
+/// A store that does not answer is asked again after this, and then more and more rarely.
+const RETRY_FIRST: Duration = Duration::from_millis(50);
+/// The longest pause between two tries of our own bookkeeping.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+/// Settlements of one transaction.
+const SETTLE_MAX: usize = 4_096;
+
+/// The points at which a test may let the process die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Claimed,
+    Ran,
+    Settled,
+}
+
+pub(super) struct Shift {
+    desk: Arc<Desk>,
+    tasks: JoinSet<()>,
+}
+
+/// What the loop, the attempts and upkeep share.
+pub(super) struct Desk {
+    pub(super) inner: Arc<Inner>,
+    pub(super) holder: Mutex<Holding>,
+    queues: Vec<Place>,
+    running: Mutex<HashMap<i64, (Lease, Arc<Stop>)>>,
+    suspect: AtomicBool,
+    pending: Mutex<Vec<Settlement>>,
+    /// Settlements that are with the store.
+    settling: AtomicUsize,
+    /// Something ended: a place is free, or a settlement is written.
+    ended: Notify,
+    /// Something is to be settled.
+    to_settle: Notify,
+    dead: Stop,
+}
+
+/// The lease this process has now.
+#[derive(Clone, Copy)]
+pub(super) struct Holding {
+    pub(super) id: HolderId,
+    pub(super) renewed_at: Timestamp,
+}
+
+struct Place {
+    name: Arc<str>,
+    total: usize,
+    taken: AtomicUsize,
+    on_retry: crate::queue::OnRetry,
+}
+
+/// What the loop waits for next.
+pub(super) struct Next {
+    /// When something will be due.
+    pub(super) due: Option<Timestamp>,
+    /// When to look again without being woken: not at all while no place is free.
+    pub(super) look_at: Timestamp,
+}
+
+impl Shift {
+    pub(super) async fn begin(inner: Arc<Inner>) -> Result<Shift> {
+        let queues = inner
+            .queues
+            .values()
+            .map(|queue| Place {
+                name: queue.name.clone(),
+                total: queue.concurrency,
+                taken: AtomicUsize::new(0),
+                on_retry: queue.on_retry,
+            })
+            .collect();
+        let id = inner.new_holder();
+        let now = inner.clock.now();
+        inner.store.register(id, &inner.name, now + inner.lease).await?;
+        let desk = Arc::new(Desk {
+            inner,
+            holder: Mutex::new(Holding { id, renewed_at: now }),
+            queues,
+            running: Mutex::default(),
+            suspect: AtomicBool::new(false),
+            pending: Mutex::default(),
+            settling: AtomicUsize::new(0),
+            ended: Notify::new(),
+            to_settle: Notify::new(),
+            dead: Stop::default(),
+        });
+        desk.inner.on_duty(&desk);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(settler(desk.clone()));
+        tasks.spawn(upkeep::run(desk.clone()));
+        Ok(Shift { desk, tasks })
+    }
+
+    /// Claims what can start now, and starts it.
+    pub(super) async fn claim(&mut self) -> Next {
+        let desk = &self.desk;
+        let mut pause = RETRY_FIRST;
+        loop {
+            let wants = desk.wants();
+            if wants.is_empty() {
+                return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX };
+            }
+            let claim = Claim {
+                holder: desk.lease().await,
+                ids: desk.inner.new_claims(),
+                wants,
+                suspect: !desk.suspect.load(Ordering::Acquire),
+            };
+            match desk.inner.store.claim(claim, desk.inner.clock.now()).await {
+                Ok(claimed) => {
+                    if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
+                        desk.die();
+                    }
+                    let started = claimed.jobs.len();
+                    for (lease, job) in claimed.jobs {
+                        desk.start(lease, job);
+                    }
+                    let now = desk.inner.clock.now();
+                    // More to be had, and places were the limit or the claim was cut short: go on at once if places
+                    // are free, else when one is.
+                    if started > 0 && claimed.next_due.is_some_and(|due| due <= now) && !desk.is_dead() {
+                        tokio::task::yield_now().await;
+                        continue;
+                    }
+                    let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
+                    return Next { due: claimed.next_due, look_at };
+                }
+                Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again().await,
+                Err(error) => {
+                    tracing::error!(%error, "Cannot claim jobs; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+            }
+        }
+    }
+
+    pub(super) async fn something_ended(&self) {
+        self.desk.ended.notified().await;
+    }
+
+    pub(super) async fn died(&self) {
+        self.desk.dead.asked().await;
+    }
+
+    /// Nothing runs, and nothing waits to be settled.
+    pub(super) fn is_idle(&self) -> bool {
+        self.desk.running().is_empty() && self.desk.unsettled() == 0
+    }
+
+    /// Lets what runs finish, gives the rest back, and writes everything down.
+    pub(super) async fn end(mut self) -> Result<()> {
+        let desk = self.desk.clone();
+        let finished = async {
+            while !desk.running().is_empty() {
+                desk.ended.notified().await;
+            }
+        };
+        if tokio::time::timeout(desk.inner.grace, finished).await.is_err() {
+            desk.stop_all(Why::Shutdown);
+        }
+        while !self.is_idle() {
+            self.desk.ended.notified().await;
+        }
+        self.tasks.abort_all();
+        desk.release().await
+    }
+}
+
+impl Drop for Shift {
+    /// Whoever drops a run without ending it gets what a killed process leaves: nothing more is written.
+    fn drop(&mut self) {
+        self.desk.die();
+    }
+}
+
+impl Desk {
+    fn running(&self) -> MutexGuard<'_, HashMap<i64, (Lease, Arc<Stop>)>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn pending(&self) -> MutexGuard<'_, Vec<Settlement>> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn unsettled(&self) -> usize {
+        self.pending().len() + self.settling.load(Ordering::Acquire)
+    }
+
+    pub(super) fn is_busy(&self) -> bool {
+        !self.running().is_empty()
+    }
+
+    pub(super) fn is_dead(&self) -> bool {
+        self.dead.why().is_some()
+    }
+
+    /// What may be claimed now. Nothing while settlements are behind: work that cannot be recorded is not begun.
+    fn wants(&self) -> Vec<Want> {
+        let behind = self.unsettled();
+        let free = |place: &Place| place.total.saturating_sub(place.taken.load(Ordering::Acquire));
+        self.queues
+            .iter()
+            .filter(|place| free(place) > 0 && behind <= 2 * place.total.max(64))
+            .map(|place| Want { queue: place.name.clone(), limit: free(place), on_retry: place.on_retry })
+            .collect()
+    }
+
+    fn start(self: &Arc<Desk>, lease: Lease, job: Job) {
+        let stop = Arc::new(Stop::default());
+        let place = self.queues.iter().position(|place| place.name == job.queue);
+        let suspect = job.is_suspect();
+        if suspect {
+            self.suspect.store(true, Ordering::Release);
+        }
+        if let Some(place) = place {
+            self.queues[place].taken.fetch_add(1, Ordering::AcqRel);
+        }
+        self.running().insert(lease.seq, (lease, stop.clone()));
+        let desk = self.clone();
+        tokio::spawn(async move {
+            let settlement = attempt::run(&desk.inner, lease, job, stop).await;
+            if settlement.is_none() {
+                desk.die();
+            }
+            desk.finished(lease, place, suspect, settlement);
+        });
+    }
+
+    fn finished(&self, lease: Lease, place: Option<usize>, suspect: bool, settlement: Option<Settlement>) {
+        // In this order: at no moment does it look as if nothing were left to do.
+        if let Some(settlement) = settlement {
+            self.pending().push(settlement);
+            self.to_settle.notify_one();
+        }
+        self.running().remove(&lease.seq);
+        if suspect {
+            self.suspect.store(false, Ordering::Release);
+        }
+        if let Some(place) = place {
+            self.queues[place].taken.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.ended.notify_one();
+    }
+
+    /// The holder to claim for. While nothing runs its lease is not renewed, so it is looked after here.
+    async fn lease(&self) -> HolderId {
+        let holding = *self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.inner.clock.now().since(holding.renewed_at) >= self.inner.lease / 3 {
+            upkeep::renew(self).await;
+            return self.holder.lock().unwrap_or_else(PoisonError::into_inner).id;
+        }
+        holding.id
+    }
+
+    /// The holder has expired: everything it held is lost, and its id is never used again.
+    pub(super) async fn begin_again(&self) {
+        self.stop_all(Why::LeaseLost);
+        let id = self.inner.new_holder();
+        let mut pause = RETRY_FIRST;
+        loop {
+            let now = self.inner.clock.now();
+            match self.inner.store.register(id, &self.inner.name, now + self.inner.lease).await {
+                Ok(()) => {
+                    *self.holder.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Holding { id, renewed_at: now };
+                    return;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "Cannot register with the store; trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+            }
+        }
+    }
+
+    pub(super) fn stop(&self, lost: &Lease) {
+        if let Some((lease, stop)) = self.running().get(&lost.seq)
+            && lease == lost
+        {
+            stop.ask(Why::LeaseLost);
+        }
+    }
+
+    fn stop_all(&self, why: Why) {
+        for (_, stop) in self.running().values() {
+            stop.ask(why);
+        }
+    }
+
+    pub(super) fn stop_job(&self, id: JobId) {
+        for (lease, stop) in self.running().values() {
+            if lease.job == id {
+                stop.ask(Why::LeaseLost);
+            }
+        }
+    }
+
+    fn die(&self) {
+        self.dead.ask(Why::Died);
+        self.stop_all(Why::Died);
+        self.ended.notify_one();
+    }
+
+    async fn release(&self) -> Result<()> {
+        let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).id;
+        let now = self.inner.clock.now();
+        self.inner.store.renew(holder, now).await?;
+        self.inner.store.expire(holder, Vec::new(), now).await?;
+        Ok(())
+    }
+}
+
+/// Writes settlements. While one batch is on its way the next collects; what the store could not take is kept and
+/// tried again until it can.
+async fn settler(desk: Arc<Desk>) {
+    loop {
+        let batch = {
+            let mut pending = desk.pending();
+            let take = pending.len().min(SETTLE_MAX);
+            desk.settling.store(take, Ordering::Release);
+            pending.drain(..take).collect::<Vec<_>>()
+        };
+        if batch.is_empty() {
+            desk.to_settle.notified().await;
+            continue;
+        }
+        let batch = Arc::new(batch);
+        let mut pause = RETRY_FIRST;
+        let answers = loop {
+            match desk.inner.store.settle(batch.clone()).await {
+                Ok(answers) => break answers,
+                Err(error) => {
+                    tracing::error!(%error, "Cannot write what attempts came to; keeping it and trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+            }
+        };
+        desk.inner.settled(&batch, &answers);
+        desk.settling.store(0, Ordering::Release);
+        if desk.inner.dies(Step::Settled) {
+            desk.die();
+        }
+        desk.ended.notify_one();
+    }
+}

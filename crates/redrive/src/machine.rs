@@ -1,0 +1,393 @@
+//! The only place where a job's next state is decided.
+//!
+//! [`admit`] makes a job, [`settle`] answers the ending of an attempt, [`steer`] answers a person. All three are pure:
+//! stores apply what they return and decide nothing, so every store behaves alike, a simulator runs the real thing,
+//! and a page can print a job's next attempts by asking the same function.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Rng, Timestamp};
+use crate::error::{Error, Result};
+use crate::job::{AttemptRecord, Ending, Job, JobId, Json, Ledger, NewJob, OnConflict, Reason, State, When};
+use crate::outcome::{Class, Failure, Outcome};
+use crate::policy::{Ask, Decision, GiveUp, Origin};
+use crate::queue::{Order, Queue};
+use crate::span;
+
+/// A job that asks to be called again this often does not know what it waits for.
+pub const SNOOZES_MAX: u32 = 1_000;
+/// How long a job rests that was claimed where nobody knows its kind.
+pub const UNHANDLED_DELAY: Duration = Duration::from_secs(30);
+/// Payloads and outputs are data to act on, not files to carry.
+pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+/// What a job may leave behind.
+pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// Kinds, queues, keys and destinations are names.
+pub const NAME_BYTES_MAX: usize = 256;
+/// Labels of one job.
+pub const LABELS_MAX: usize = 32;
+
+/// A job about to be stored.
+#[derive(Clone, Debug)]
+pub struct Admission {
+    /// The job, complete but for its sequence number.
+    pub job: Job,
+    /// What to do when its key is taken.
+    pub on_conflict: OnConflict,
+    /// How many jobs its queue may hold.
+    pub capacity: Option<u64>,
+    /// What was tried before it came here.
+    pub history: Vec<AttemptRecord>,
+}
+
+/// Makes a job of what was asked for.
+pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rng) -> Result<Admission> {
+    let payload = new.payload.clone().map_err(|error| {
+        Error::invalid(
+            format!("the payload of a {:?} job cannot be written as JSON: {error}", new.kind),
+            "give every map string keys, and every field a type that serialises",
+        )
+    })?;
+    let problems = problems(&new, &payload);
+    if !problems.is_empty() {
+        return Err(Error::invalid(format!("the {:?} job was not accepted", new.kind), problems.join("; ")));
+    }
+    let policy = new.policy.map_or_else(|| queue.policy.clone(), Arc::new);
+    let mut extras = new.extras;
+    extras.deadline = extras.deadline.or(policy.deadline.map(|d| now + d));
+    extras.start_by = extras.start_by.or(policy.start_by.map(|d| now + d));
+    if queue.order == Order::Fifo && extras.ordering_key.is_none() {
+        extras.ordering_key = Some("".into());
+    }
+    let (due_at, reason) = match (new.when, new.origin) {
+        (When::At(at), _) => (at.max(now), Reason::Scheduled),
+        (When::After(delay), _) => (now + delay.min(span::MAX), Reason::Scheduled),
+        (When::Now, Origin::Engine) => (now, Reason::Scheduled),
+        (When::Now, Origin::External) => (now + policy.first_delay(rng), Reason::Backoff),
+    };
+    let (history, ledger) = carried_over(new.history, now);
+    let reason = if ledger.failures > 0 { Reason::Backoff } else { reason };
+    let job = Job {
+        id,
+        seq: 0,
+        kind: new.kind,
+        queue: new.queue,
+        priority: new.priority,
+        payload,
+        policy,
+        origin: new.origin,
+        ledger,
+        state: State::Waiting { due_at, reason },
+        created_at: now,
+        extras: (extras != Default::default()).then(|| Box::new(extras)),
+    };
+    if let Some(expires_at) = job.expires_at()
+        && due_at > expires_at
+    {
+        return Err(Error::invalid(
+            format!(
+                "the {:?} job would be due at {due_at}, after its time is over at {expires_at}",
+                job.kind
+            ),
+            "give it a later deadline and start_by, or an earlier time to run",
+        ));
+    }
+    Ok(Admission { job, on_conflict: new.on_conflict, capacity: queue.capacity, history })
+}
+
+/// What was tried in-process keeps its numbers; a failure outside is remembered but is no attempt of ours.
+fn carried_over(mut history: Vec<AttemptRecord>, now: Timestamp) -> (Vec<AttemptRecord>, Ledger) {
+    let mut ledger = Ledger::default();
+    for record in &mut history {
+        if record.attempt == 0 {
+            (record.started_at, record.ended_at) = (now, now);
+        }
+        ledger.attempt = ledger.attempt.max(record.attempt);
+        ledger.failures += u32::from(record.attempt > 0 && record.ending == Ending::Failed);
+        ledger.snoozes += u32::from(record.ending == Ending::Snoozed);
+    }
+    (history, ledger)
+}
+
+fn problems(new: &NewJob, payload: &Json) -> Vec<String> {
+    let mut problems = Vec::new();
+    let bytes = payload.as_str().len();
+    if bytes > PAYLOAD_BYTES_MAX {
+        problems.push(format!(
+            "its payload has {bytes} bytes and {PAYLOAD_BYTES_MAX} are allowed: store the data elsewhere and put a reference into the job"
+        ));
+    }
+    let names = [
+        ("kind", Some(&new.kind)),
+        ("queue", Some(&new.queue)),
+        ("key", new.extras.key.as_ref()),
+        ("destination", new.extras.destination.as_ref()),
+    ];
+    for (what, name) in names {
+        if let Some(name) = name
+            && (name.is_empty() || name.len() > NAME_BYTES_MAX)
+        {
+            problems.push(format!("its {what} has {} bytes: write 1 to {NAME_BYTES_MAX}", name.len()));
+        }
+    }
+    if let Some(key) = &new.extras.ordering_key
+        && key.len() > NAME_BYTES_MAX
+    {
+        problems.push(format!("its ordering key has {} bytes: write at most {NAME_BYTES_MAX}", key.len()));
+    }
+    let labels = &new.extras.labels;
+    if labels.len() > LABELS_MAX || labels.iter().any(|(k, v)| k.len() + v.len() > NAME_BYTES_MAX) {
+        problems.push(format!(
+            "its labels are too many or too long: at most {LABELS_MAX} of {NAME_BYTES_MAX} bytes"
+        ));
+    }
+    if let Some(policy) = &new.policy
+        && let Err(found) = policy.validate()
+    {
+        problems.extend(found);
+    }
+    problems
+}
+
+/// What a store must write when an attempt has ended.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Transition {
+    /// The counters afterwards.
+    pub ledger: Ledger,
+    /// Where the job goes. Never `Running`.
+    pub state: State,
+    /// How the attempt ended.
+    pub ending: Ending,
+    /// Why, if it failed.
+    pub failure: Option<Failure>,
+    /// Which rule judged the failure.
+    pub rule: Option<String>,
+    /// How long it will wait.
+    pub delay: Option<Duration>,
+    /// What it leaves behind.
+    pub output: Option<Json>,
+}
+
+/// Answers the ending of an attempt.
+pub fn settle(job: &Job, outcome: Outcome, now: Timestamp, rng: &mut Rng) -> Transition {
+    let mut ledger = job.ledger;
+    ledger.attempt = ledger.attempt.saturating_add(1);
+    match outcome {
+        Outcome::Done(output) => done(job, ledger, output, now, rng),
+        Outcome::Snooze(_) if ledger.snoozes >= SNOOZES_MAX => {
+            let failure = Failure::permanent(format!("asked to be called again {SNOOZES_MAX} times"));
+            failed(job, ledger, failure, now, rng)
+        }
+        Outcome::Snooze(delay) => {
+            ledger.snoozes += 1;
+            let delay = delay.min(span::MAX);
+            let wait = Transition::new(ledger, Ending::Snoozed, waiting(now + delay, Reason::Snoozed));
+            wait.within_its_time(job, now).after(delay)
+        }
+        Outcome::Failed(failure) => failed(job, ledger, failure, now, rng),
+        Outcome::Lost => crashed(job, ledger, now, rng),
+        Outcome::Interrupted => {
+            ledger.interruptions = ledger.interruptions.saturating_add(1);
+            Transition::new(ledger, Ending::Interrupted, waiting(now, Reason::Interrupted))
+        }
+        Outcome::Unhandled => {
+            ledger.holds = ledger.holds.saturating_add(1);
+            let wait = waiting(now + UNHANDLED_DELAY, Reason::Unhandled);
+            Transition::new(ledger, Ending::Unhandled, wait).within_its_time(job, now).after(UNHANDLED_DELAY)
+        }
+        Outcome::Expired => {
+            Transition::new(ledger, Ending::Expired, State::Dead { at: now, why: GiveUp::Expired })
+        }
+    }
+}
+
+fn done(
+    job: &Job,
+    ledger: Ledger,
+    output: Option<serde_json::Value>,
+    now: Timestamp,
+    rng: &mut Rng,
+) -> Transition {
+    let mut transition = Transition::new(ledger, Ending::Succeeded, State::Succeeded { at: now });
+    match output.map(|value| Json::of(&value)) {
+        None => transition,
+        Some(Ok(json)) if json.as_str().len() <= OUTPUT_BYTES_MAX => {
+            transition.output = Some(json);
+            transition
+        }
+        Some(_) => {
+            let message = format!("its output is not JSON of at most {OUTPUT_BYTES_MAX} bytes");
+            failed(job, ledger, Failure::permanent(message), now, rng)
+        }
+    }
+}
+
+fn failed(job: &Job, mut ledger: Ledger, failure: Failure, now: Timestamp, rng: &mut Rng) -> Transition {
+    ledger.failures = ledger.failures.saturating_add(1);
+    let verdict = job.policy.classify(&failure);
+    let mut transition = match verdict.class {
+        Class::Permanent | Class::NeedsAuth => {
+            Transition::new(ledger, Ending::Failed, State::Dead { at: now, why: GiveUp::Permanent })
+        }
+        Class::Transient | Class::RateLimited | Class::UnknownOutcome => {
+            by_policy(job, ledger, Ending::Failed, failure.retry_after, now, rng)
+        }
+    };
+    transition.failure = Some(failure);
+    transition.rule = Some(verdict.rule);
+    transition
+}
+
+fn crashed(job: &Job, mut ledger: Ledger, now: Timestamp, rng: &mut Rng) -> Transition {
+    ledger.crashes = ledger.crashes.saturating_add(1);
+    let mut transition = by_policy(job, ledger, Ending::Crashed, None, now, rng);
+    transition.failure =
+        Some(Failure::retry("the process that ran it died or lost its lease").code("CRASHED"));
+    transition
+}
+
+fn by_policy(
+    job: &Job,
+    ledger: Ledger,
+    ending: Ending,
+    retry_after: Option<Duration>,
+    now: Timestamp,
+    rng: &mut Rng,
+) -> Transition {
+    let ask = Ask {
+        failures: ledger.failures,
+        crashes: ledger.crashes,
+        origin: job.origin,
+        age: job.age(now),
+        retry_after,
+        previous: job.extras().last_delay,
+    };
+    match job.policy.decide(&ask, rng) {
+        Decision::GiveUp(why) => Transition::new(ledger, ending, State::Dead { at: now, why }),
+        Decision::RetryIn(delay) => {
+            let reason = match (ending, delay.asked) {
+                (Ending::Crashed, _) => Reason::Crashed,
+                (_, true) => Reason::RetryAfter,
+                (_, false) => Reason::Backoff,
+            };
+            let wait = Transition::new(ledger, ending, waiting(now + delay.wait, reason));
+            wait.within_its_time(job, now).after(delay.wait)
+        }
+    }
+}
+
+fn waiting(due_at: Timestamp, reason: Reason) -> State {
+    State::Waiting { due_at, reason }
+}
+
+impl Transition {
+    fn new(ledger: Ledger, ending: Ending, state: State) -> Transition {
+        Transition { ledger, state, ending, failure: None, rule: None, delay: None, output: None }
+    }
+
+    /// A wait that ends after the job's time is over is no wait.
+    fn within_its_time(mut self, job: &Job, now: Timestamp) -> Transition {
+        if let State::Waiting { due_at, .. } = self.state
+            && job.extras().deadline.is_some_and(|deadline| due_at > deadline)
+        {
+            self.state = State::Dead { at: now, why: GiveUp::Expired };
+        }
+        self
+    }
+
+    fn after(mut self, delay: Duration) -> Transition {
+        self.delay = matches!(self.state, State::Waiting { .. }).then_some(delay);
+        self
+    }
+
+    /// What a person's command makes of a job, in the form in which endings are written.
+    pub(crate) fn steered(next: &Job, ending: Ending) -> Transition {
+        Transition::new(next.ledger, ending, next.state.clone())
+    }
+
+    /// The attempt as it is kept.
+    pub fn record(&self, started_at: Timestamp, ended_at: Timestamp) -> AttemptRecord {
+        AttemptRecord {
+            attempt: self.ledger.attempt,
+            started_at,
+            ended_at,
+            ending: self.ending,
+            failure: self.failure.clone(),
+            rule: self.rule.clone(),
+            next_at: match self.state {
+                State::Waiting { due_at, .. } => Some(due_at),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// Answers a row that is not what was written: it is never run.
+pub(crate) fn corrupt(mut ledger: Ledger, now: Timestamp) -> Transition {
+    ledger.attempt = ledger.attempt.saturating_add(1);
+    let mut transition =
+        Transition::new(ledger, Ending::Failed, State::Dead { at: now, why: GiveUp::Corrupt });
+    let message = "the stored job is not what was written: its checksum does not match";
+    transition.failure = Some(Failure::permanent(message).code("CORRUPT"));
+    transition
+}
+
+/// What a person may ask of jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Take it back, waiting or running.
+    Cancel,
+    /// Do not wait any longer.
+    RetryNow,
+    /// Bring it back from the dead: counters restart, history stays, relative limits are measured from now.
+    Redrive,
+    /// Forget a finished job.
+    Delete,
+}
+
+/// The answer to a [`Command`].
+#[derive(Clone, Debug, PartialEq)]
+pub enum Steer {
+    /// The job goes on like this.
+    To(Box<Job>),
+    /// The job is forgotten.
+    Forget,
+    /// Not in its present state, because of this.
+    Refuse(&'static str),
+}
+
+/// Answers a person.
+pub fn steer(job: &Job, command: Command, now: Timestamp) -> Steer {
+    let mut next = job.clone();
+    match (command, &job.state) {
+        (Command::Cancel, State::Waiting { .. }) => next.state = State::Cancelled { at: now },
+        (Command::Cancel, State::Running { .. }) => {
+            // Ending the attempt here takes the lease away: what its handler reports later matches nothing.
+            next.ledger.attempt = next.ledger.attempt.saturating_add(1);
+            next.state = State::Cancelled { at: now };
+        }
+        (Command::RetryNow, State::Waiting { .. }) => next.state = waiting(now, Reason::ByHand),
+        (Command::Redrive, State::Dead { .. } | State::Cancelled { .. }) => redriven(&mut next, now),
+        (Command::Delete, state) if state.is_final() => return Steer::Forget,
+        (Command::Cancel, _) => return Steer::Refuse("it is finished"),
+        (Command::RetryNow, State::Running { .. }) => return Steer::Refuse("it is running"),
+        (Command::RetryNow, _) => return Steer::Refuse("it is finished; redrive it to bring it back"),
+        (Command::Redrive, _) => return Steer::Refuse("only a dead or cancelled job can be redriven"),
+        (Command::Delete, _) => return Steer::Refuse("it is not finished; cancel it first"),
+    }
+    Steer::To(Box::new(next))
+}
+
+fn redriven(job: &mut Job, now: Timestamp) {
+    let Ledger { attempt, holds, interruptions, generation, .. } = job.ledger;
+    job.ledger = Ledger { attempt, holds, interruptions, generation: generation + 1, ..Ledger::default() };
+    job.state = waiting(now, Reason::ByHand);
+    // The old limits would kill it again at once; an absolute one cannot be kept by bringing it back later.
+    let deadline = job.policy.deadline.map(|d| now + d);
+    let extras = job.extras_mut();
+    extras.deadline = deadline;
+    extras.start_by = None;
+    extras.last_delay = None;
+    extras.revived_at = Some(now);
+}

@@ -1,0 +1,362 @@
+//! Where jobs live: the trait, and the values that cross it. No SQL, no decisions, no clock.
+//!
+//! Built on one idea: **a claim is one row, and nobody owns jobs.** Claiming writes no job; a job runs if and only if
+//! a claim lists it at its current attempt. Every ending moves the attempt, so a settlement that comes late finds
+//! that its claim is gone or the attempt has moved, and changes nothing.
+
+mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{AttemptRecord, Job, JobId, Json, StateName};
+use crate::machine::{Admission, Command, Transition};
+use crate::queue::{OnRetry, Retention};
+use crate::stats::{Activity, Tally};
+
+pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteOptions, SqliteStore, enqueue_in};
+
+/// A place where jobs live. Every method is one transaction: it happens as a whole or not at all, and what it
+/// acknowledges is durable.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    // produce and consume
+
+    /// Takes all of these jobs, or none.
+    async fn enqueue(&self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>>;
+    /// Makes a holder known, with a lease until then.
+    async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()>;
+    /// Hands out jobs that are due.
+    async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed>;
+    /// Writes what attempts came to. Answers for each whether it still counted. Asks no clock: what finished while the
+    /// store was away still counts.
+    async fn settle(&self, settlements: Arc<Vec<Settlement>>) -> Result<Vec<Settled>>;
+
+    // leases
+
+    /// Keeps everything a holder claimed, however much it is.
+    async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal>;
+    /// Holders whose lease is over, with what they still hold.
+    async fn expired(&self, now: Timestamp) -> Result<Expiry>;
+    /// Ends a holder whose lease is over, settling what it held. Refuses everything if it was renewed meanwhile.
+    async fn expire(
+        &self,
+        holder: HolderId,
+        settlements: Vec<Settlement>,
+        now: Timestamp,
+    ) -> Result<Vec<Settled>>;
+
+    // wake and keep
+
+    /// Changes when something may have become claimable earlier than the last answer of `claim` said.
+    fn changes(&self) -> watch::Receiver<u64>;
+    /// Forgets finished jobs whose time is over, at most about `limit` of them, and says how many.
+    async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<u64>;
+
+    // look
+
+    /// One job with its history.
+    async fn get(&self, id: JobId) -> Result<Option<JobDetail>>;
+    /// Jobs that match, newest first.
+    async fn list(&self, filter: &Filter, page: Page) -> Result<Paged>;
+    /// How many jobs are where, and how much of what has happened.
+    async fn counts(&self) -> Result<Vec<QueueCounts>>;
+    /// The newest lines of the activity log.
+    async fn activity(&self, limit: usize) -> Result<Vec<Activity>>;
+
+    // steer
+
+    /// Does what a person asked to at most `limit` jobs that match and to which it can be done.
+    async fn apply(&self, command: Command, to: &Filter, limit: usize, now: Timestamp) -> Result<Vec<JobId>>;
+    /// Stops or resumes handing out jobs of a queue.
+    async fn pause(&self, queue: &str, paused: bool) -> Result<()>;
+}
+
+/// An instance or a remote worker that may hold jobs. Random, and never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HolderId(pub u128);
+
+/// One claimed batch. Random, so that a database restored from yesterday cannot issue it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClaimId(pub u128);
+
+/// What was enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Enqueued {
+    /// The job: the new one, or the one that was there already.
+    pub id: JobId,
+    /// Which of the two.
+    pub how: How,
+}
+
+/// What became of a job that was to be enqueued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum How {
+    /// It is new.
+    Created,
+    /// One with its key was there and stays as it is.
+    Existing,
+    /// One with its key was waiting and has the new content now.
+    Replaced,
+}
+
+/// What a holder wants.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// Who asks.
+    pub holder: HolderId,
+    /// The claims to be made are named by these: one for the batch, one for a suspect, which is claimed alone.
+    pub ids: [ClaimId; 2],
+    /// From which queues, how many.
+    pub wants: Vec<Want>,
+    /// Whether one job that has crashed before may be among them.
+    pub suspect: bool,
+}
+
+/// A part of a [`Claim`].
+#[derive(Clone, Debug)]
+pub struct Want {
+    /// From this queue.
+    pub queue: Arc<str>,
+    /// As many as can start now.
+    pub limit: usize,
+    /// What a waiting retry means for those behind it.
+    pub on_retry: OnRetry,
+}
+
+/// The answer to a [`Claim`].
+#[derive(Clone, Debug, Default)]
+pub struct Claimed {
+    /// What may start now.
+    pub jobs: Vec<(Lease, Job)>,
+    /// When the next job of the wanted queues will be due. In the past if more could be had now.
+    pub next_due: Option<Timestamp>,
+}
+
+/// The right to settle one attempt of one job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The claim that lists it.
+    pub claim: ClaimId,
+    /// The job.
+    pub job: JobId,
+    /// Its place in the store.
+    pub seq: i64,
+    /// The attempt, as it must still be.
+    pub attempt: u32,
+}
+
+/// What an attempt came to.
+#[derive(Clone, Debug)]
+pub struct Settlement {
+    /// By what right.
+    pub lease: Lease,
+    /// The job as it was claimed.
+    pub job: Arc<Job>,
+    /// What to write.
+    pub transition: Transition,
+    /// When the attempt began.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+}
+
+impl Settlement {
+    /// The attempt as it is kept.
+    pub fn record(&self) -> AttemptRecord {
+        self.transition.record(self.started_at, self.ended_at)
+    }
+}
+
+/// Whether a settlement counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Settled {
+    /// It did.
+    Applied,
+    /// The lease was lost before: nothing was changed.
+    Refused,
+}
+
+/// The answer to a renewal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// The lease goes on, but for these.
+    Kept {
+        /// Taken away since; each is named until its holder tries to settle it.
+        lost: Vec<Lease>,
+    },
+    /// The holder has expired and everything it held is lost.
+    Gone,
+}
+
+/// How the leases stand.
+#[derive(Clone, Debug, Default)]
+pub struct Expiry {
+    /// Those that are over.
+    pub over: Vec<Expired>,
+    /// When the next one will be, if it is not renewed.
+    pub next: Option<Timestamp>,
+}
+
+/// A holder whose lease is over.
+#[derive(Clone, Debug)]
+pub struct Expired {
+    /// Until when it was. At the epoch if the holder is known to be gone, and need not be waited for.
+    pub until: Timestamp,
+    /// Who.
+    pub holder: HolderId,
+    /// What it still holds.
+    pub jobs: Vec<(Lease, Job)>,
+}
+
+/// A job and its history.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobDetail {
+    /// The job.
+    pub job: Job,
+    /// Its attempts, oldest first. When there are very many, the first ten and the last ninety.
+    pub attempts: Vec<AttemptRecord>,
+    /// What it left behind.
+    pub output: Option<Json>,
+}
+
+/// Which jobs. Everything given must hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filter {
+    /// These ids.
+    pub ids: Vec<JobId>,
+    /// In one of these states.
+    pub states: Vec<StateName>,
+    /// Of this kind.
+    pub kind: Option<String>,
+    /// In this queue.
+    pub queue: Option<String>,
+    /// With this key.
+    pub key: Option<String>,
+    /// Belonging to this job.
+    pub parent: Option<JobId>,
+    /// With all of these labels.
+    pub labels: BTreeMap<String, String>,
+    /// Whose last failure has this fingerprint.
+    pub fingerprint: Option<String>,
+}
+
+impl Filter {
+    /// Just this job.
+    pub fn id(id: JobId) -> Filter {
+        Filter { ids: vec![id], ..Filter::default() }
+    }
+
+    /// Jobs in this state.
+    pub fn state(state: StateName) -> Filter {
+        Filter { states: vec![state], ..Filter::default() }
+    }
+
+    /// Jobs in this queue.
+    #[must_use]
+    pub fn in_queue(mut self, queue: &str) -> Filter {
+        self.queue = Some(queue.into());
+        self
+    }
+
+    /// Whether what can be seen on the job itself matches.
+    pub(crate) fn matches(&self, job: &Job) -> bool {
+        let extras = job.extras();
+        (self.ids.is_empty() || self.ids.contains(&job.id))
+            && (self.states.is_empty() || self.states.contains(&job.state.name()))
+            && self.kind.as_deref().is_none_or(|kind| *job.kind == *kind)
+            && self.queue.as_deref().is_none_or(|queue| *job.queue == *queue)
+            && self.key.as_deref().is_none_or(|key| extras.key.as_deref() == Some(key))
+            && self.parent.is_none_or(|parent| extras.parent == Some(parent))
+            && self.labels.iter().all(|(name, value)| extras.labels.get(name) == Some(value))
+    }
+}
+
+/// Which part of a list.
+#[derive(Clone, Copy, Debug)]
+pub struct Page {
+    /// Only jobs enqueued before this one's place.
+    pub before: Option<i64>,
+    /// At most this many.
+    pub limit: usize,
+}
+
+/// The longest page.
+pub const PAGE_MAX: usize = 1_000;
+
+impl Default for Page {
+    fn default() -> Page {
+        Page { before: None, limit: 100 }
+    }
+}
+
+/// A part of a list.
+#[derive(Clone, Debug, Default)]
+pub struct Paged {
+    /// The jobs.
+    pub jobs: Vec<Job>,
+    /// Where the next page begins, if there may be one.
+    pub next: Option<i64>,
+}
+
+/// How one queue stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueCounts {
+    /// The queue.
+    pub queue: Arc<str>,
+    /// Jobs waiting.
+    pub waiting: u64,
+    /// Jobs running.
+    pub running: u64,
+    /// Jobs that need a person now.
+    pub dead: u64,
+    /// Whether it is stopped.
+    pub paused: bool,
+    /// What has happened, ever.
+    pub totals: Tally,
+}
+
+/// How many attempts of one job are kept: the first few, and the last.
+pub(crate) const HISTORY_FIRST: u32 = 10;
+/// See [`HISTORY_FIRST`].
+pub(crate) const HISTORY_LAST: u32 = 90;
+
+/// Put into an existing job's place: new content, restarted counters, the same id and fence.
+pub(crate) fn replaced(old: &Job, mut new: Job) -> Job {
+    new.extras_mut().revived_at = Some(new.created_at);
+    new.id = old.id;
+    new.seq = old.seq;
+    new.created_at = old.created_at;
+    new.ledger = crate::job::Ledger { failures: 0, crashes: 0, snoozes: 0, ..old.ledger };
+    new
+}
+
+/// The record of an attempt that a person ended.
+pub(crate) fn cancelled_attempt(attempt: u32, started_at: Timestamp, now: Timestamp) -> AttemptRecord {
+    let ending = crate::job::Ending::Cancelled;
+    AttemptRecord { attempt, started_at, ended_at: now, ending, failure: None, rule: None, next_at: None }
+}
+
+pub(crate) fn queue_full(queue: &str, capacity: u64) -> Error {
+    Error::new(ErrorKind::Full, format!("queue {queue:?} is full: it may hold {capacity} jobs"))
+        .with_hint("try again when some have finished, or give the queue a larger capacity")
+}
+
+pub(crate) fn key_taken(key: &str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("a job with the key {key:?} is already there"))
+        .with_hint("wait until it is finished, or enqueue with on_conflict = ignore or replace")
+}
+
+pub(crate) fn key_running(key: &str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("the job with the key {key:?} is running and cannot be replaced"))
+        .with_hint("enqueue again when its attempt has ended, or use on_conflict = ignore")
+}

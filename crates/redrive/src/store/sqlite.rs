@@ -1,0 +1,292 @@
+//! Jobs in a SQLite file: one thread that writes with group commit, a few connections that read.
+//!
+//! An acknowledged job is on stable storage (`synchronous=FULL`). One engine holds a file at a time; your own
+//! connections may read it, and may enqueue in their own transactions ([`enqueue_in`]).
+
+mod claim;
+mod codec;
+mod core;
+mod enqueue;
+mod open;
+mod read;
+mod settle;
+mod steer;
+mod transaction;
+mod writer;
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use async_trait::async_trait;
+use rusqlite::Connection;
+use tokio::sync::watch;
+
+use self::codec::Names;
+use self::core::{Core, Running};
+use self::writer::Writer;
+use super::{
+    Claim, Claimed, Enqueued, Expiry, Filter, HolderId, JobDetail, PAGE_MAX, Page, Paged, QueueCounts,
+    Renewal, Settled, Settlement, Store,
+};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::JobId;
+use crate::machine::{Admission, Command};
+use crate::queue::Retention;
+use crate::stats::Activity;
+
+pub use self::transaction::enqueue_in;
+
+/// A SQLite file.
+pub struct SqliteStore {
+    // Declared before the lock, so that the writer is asked to stop before another process may begin.
+    writer: Writer,
+    readers: Arc<Readers>,
+    running: Arc<RwLock<Running>>,
+    changes: watch::Sender<u64>,
+    path: PathBuf,
+    _lock: Option<File>,
+}
+
+/// How a file is opened.
+#[derive(Clone, Debug, Default)]
+pub struct SqliteOptions {
+    relaxed: bool,
+    vfs: Option<String>,
+}
+
+impl SqliteOptions {
+    /// `synchronous=NORMAL`: faster, and a power loss may take back jobs that were acknowledged.
+    #[must_use]
+    pub fn relaxed_durability(mut self) -> SqliteOptions {
+        self.relaxed = true;
+        self
+    }
+
+    /// Through this virtual file system of SQLite's, which must be registered. No lock file is taken.
+    #[must_use]
+    pub fn vfs(mut self, name: &str) -> SqliteOptions {
+        self.vfs = Some(name.into());
+        self
+    }
+
+    /// Opens or makes the file.
+    pub async fn open(self, path: impl AsRef<Path>) -> Result<SqliteStore> {
+        let path = path.as_ref().to_owned();
+        blocking(move || SqliteStore::open_with(&path, &self)).await
+    }
+}
+
+impl SqliteStore {
+    /// Opens or makes the file. Another engine on it is refused.
+    pub async fn open(path: impl AsRef<Path>) -> Result<SqliteStore> {
+        SqliteOptions::default().open(path).await
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_with(path: &Path, options: &SqliteOptions) -> Result<SqliteStore> {
+        let lock = match options.vfs {
+            Some(_) => None,
+            None => Some(open::lock(path)?),
+        };
+        let running = Arc::new(RwLock::new(Running::default()));
+        let (file, settings) = (path.to_owned(), options.clone());
+        let open = Box::new(move || open::writer(&file, &settings));
+        let mut core = Core::open(open, running.clone()).map_err(Fault::into_error)?;
+        core.release_holders().map_err(Fault::into_error)?;
+        let changes = watch::Sender::new(0);
+        let writer = Writer::start(core, changes.clone())?;
+        let readers =
+            Arc::new(Readers { path: path.to_owned(), options: options.clone(), idle: Mutex::default() });
+        Ok(SqliteStore { writer, readers, running, changes, path: path.to_owned(), _lock: lock })
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, &mut Names, &Running) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        let (readers, running) = (self.readers.clone(), self.running.clone());
+        blocking(move || {
+            let (conn, mut names) = readers.take()?;
+            let running = running.read().unwrap_or_else(PoisonError::into_inner);
+            let answer = work(&conn, &mut names, &running).map_err(Fault::into_error);
+            drop(running);
+            readers.give_back(conn, names);
+            answer
+        })
+        .await
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let stopped = |_| Error::unavailable("the runtime is shutting down");
+    tokio::task::spawn_blocking(work).await.map_err(stopped)?
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn enqueue(&self, jobs: Vec<Admission>, _now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.writer.call(move |core| core.enqueue(&jobs)).await
+    }
+
+    async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
+        let name = name.to_owned();
+        self.writer.call(move |core| core.register(holder, &name, until)).await
+    }
+
+    async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {
+        self.writer.call(move |core| core.claim(&claim, now)).await
+    }
+
+    async fn settle(&self, settlements: Arc<Vec<Settlement>>) -> Result<Vec<Settled>> {
+        self.writer.call(move |core| core.settle(&settlements)).await
+    }
+
+    async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal> {
+        self.writer.call(move |core| core.renew(holder, until)).await
+    }
+
+    async fn expired(&self, now: Timestamp) -> Result<Expiry> {
+        self.writer.call(move |core| core.expired(now)).await
+    }
+
+    async fn expire(
+        &self,
+        holder: HolderId,
+        settlements: Vec<Settlement>,
+        now: Timestamp,
+    ) -> Result<Vec<Settled>> {
+        self.writer.call(move |core| core.expire(holder, &settlements, now)).await
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<u64> {
+        let retention = *retention;
+        self.writer.call(move |core| core.prune(&retention, now, limit)).await
+    }
+
+    async fn get(&self, id: JobId) -> Result<Option<JobDetail>> {
+        self.read(move |conn, names, running| read::get(conn, names, running, id)).await
+    }
+
+    async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {
+        let filter = filter.clone();
+        let page = Page { limit: page.limit.clamp(1, PAGE_MAX), ..page };
+        self.read(move |conn, names, running| read::list(conn, names, running, &filter, page)).await
+    }
+
+    async fn counts(&self) -> Result<Vec<QueueCounts>> {
+        self.writer.call(|core| Ok(core.counts())).await
+    }
+
+    async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
+        self.read(move |conn, _, _| read::activity(conn, limit)).await
+    }
+
+    async fn apply(&self, command: Command, to: &Filter, limit: usize, now: Timestamp) -> Result<Vec<JobId>> {
+        let to = to.clone();
+        self.writer.call(move |core| core.apply(command, &to, limit, now)).await
+    }
+
+    async fn pause(&self, queue: &str, paused: bool) -> Result<()> {
+        let queue = queue.to_owned();
+        self.writer.call(move |core| core.pause(&queue, paused)).await
+    }
+}
+
+/// Connections that read, made when needed.
+struct Readers {
+    path: PathBuf,
+    options: SqliteOptions,
+    idle: Mutex<Vec<(Connection, Names)>>,
+}
+
+/// More readers than this wait for nothing but each other's page cache.
+const READERS_IDLE_MAX: usize = 2;
+
+impl Readers {
+    fn take(&self) -> Result<(Connection, Names)> {
+        if let Some(reader) = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop() {
+            return Ok(reader);
+        }
+        Ok((open::reader(&self.path, &self.options)?, Names::default()))
+    }
+
+    fn give_back(&self, conn: Connection, names: Names) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < READERS_IDLE_MAX {
+            idle.push((conn, names));
+        }
+    }
+}
+
+/// Why something did not happen in the database.
+enum Fault {
+    /// It was refused, with nothing written.
+    Refused(Error),
+    /// The database failed, and with it the whole transaction.
+    Broken(rusqlite::Error),
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Refused(error)
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Fault {
+        Fault::Broken(error)
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::Refused(error) => error.fmt(f),
+            Fault::Broken(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Fault {
+    fn into_error(self) -> Error {
+        match self {
+            Fault::Refused(error) => error,
+            Fault::Broken(error) => Fault::explain(&error),
+        }
+    }
+
+    /// Names the situation instead of the library.
+    fn explain(error: &rusqlite::Error) -> Error {
+        use rusqlite::ErrorCode;
+        let (kind, hint) = match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => (
+                ErrorKind::DiskFull,
+                "make room on the disk; what was acknowledged is safe, and work goes on by itself",
+            ),
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+                (ErrorKind::ReadOnly, "let this user write the file and its folder")
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => (
+                ErrorKind::Corrupt,
+                "stop, copy the file away, and restore a backup or salvage it with sqlite3 .recover",
+            ),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                (ErrorKind::Unavailable, "another program holds a write transaction on the file; end it")
+            }
+            _ => {
+                (ErrorKind::Unavailable, "look at the disk and the system log; the same call may work later")
+            }
+        };
+        Error::new(kind, format!("the SQLite database did not do it: {error}")).with_hint(hint)
+    }
+}

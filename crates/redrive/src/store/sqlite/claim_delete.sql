@@ -1,0 +1,1 @@
+DELETE FROM redrive_claims WHERE id = ?1

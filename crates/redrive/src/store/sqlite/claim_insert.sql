@@ -1,0 +1,1 @@
+INSERT INTO redrive_claims (id, holder, claimed_at, jobs) VALUES (?1, ?2, ?3, ?4)

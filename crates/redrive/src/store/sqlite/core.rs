@@ -1,0 +1,306 @@
+//! What the writer thread owns: the connection, and in memory what would be slow to ask the database for.
+//!
+//! Everything in memory is derived from the database and can be rebuilt from it, which is what happens when a
+//! transaction fails and when someone else has written.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use rusqlite::{Connection, params};
+
+use super::Fault;
+use super::codec::{Names, hex, unhex};
+use crate::clock::Timestamp;
+use crate::job::JobId;
+use crate::stats::{ACTIVITY_MAX, Activity, Tally};
+use crate::store::{ClaimId, HolderId, Lease, QueueCounts};
+
+pub(super) struct Core {
+    pub(super) conn: Connection,
+    pub(super) open_again: Reopen,
+    /// The disk has failed us: nothing is acknowledged until the file was opened again.
+    pub(super) failed: bool,
+    pub(super) names: Names,
+    pub(super) queues: BTreeMap<i64, QueueState>,
+    pub(super) queue_ids: HashMap<Arc<str>, i64>,
+    pub(super) holders: BTreeMap<HolderId, Timestamp>,
+    pub(super) claims: HashMap<ClaimId, ClaimState>,
+    pub(super) running: Arc<RwLock<Running>>,
+    /// Ordering keys of jobs that run.
+    pub(super) keys_running: HashSet<(i64, Arc<str>)>,
+    /// Where the sweep of finished jobs goes on.
+    pub(super) swept: i64,
+    /// Whether something may have become claimable earlier than was last said.
+    pub(super) woke: bool,
+    /// Whether a row was set aside, so that what is kept in memory must be counted again.
+    pub(super) damaged: bool,
+    noted: bool,
+}
+
+/// Opens the file anew, recovering and checking it as at the start.
+pub(super) type Reopen = Box<dyn Fn() -> crate::error::Result<Connection> + Send>;
+
+/// What runs, as readers see it.
+#[derive(Default)]
+pub(super) struct Running(pub(super) HashMap<i64, Run>);
+
+#[derive(Clone)]
+pub(super) struct Run {
+    pub(super) lease: Lease,
+    pub(super) since: Timestamp,
+}
+
+pub(super) struct ClaimState {
+    pub(super) holder: HolderId,
+    pub(super) held: HashSet<i64>,
+    pub(super) lost: Vec<Lease>,
+}
+
+#[derive(Default)]
+pub(super) struct QueueState {
+    pub(super) name: Arc<str>,
+    pub(super) paused: bool,
+    /// By priority: how many jobs are live, and up to where everything runs or is held.
+    pub(super) bands: BTreeMap<i16, Band>,
+    pub(super) running: u64,
+    pub(super) dead: u64,
+    pub(super) totals: Tally,
+    /// Counted in this transaction.
+    pub(super) news: Tally,
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Band {
+    pub(super) live: u64,
+    pub(super) cursor: (i64, i64),
+}
+
+impl Default for Band {
+    fn default() -> Band {
+        Band { live: 0, cursor: (i64::MIN, 0) }
+    }
+}
+
+impl QueueState {
+    pub(super) fn live(&self) -> u64 {
+        self.bands.values().map(|band| band.live).sum()
+    }
+}
+
+impl Core {
+    pub(super) fn open(open_again: Reopen, running: Arc<RwLock<Running>>) -> Result<Core, Fault> {
+        let mut core = Core {
+            conn: open_again()?,
+            open_again,
+            failed: false,
+            names: Names::default(),
+            queues: BTreeMap::new(),
+            queue_ids: HashMap::new(),
+            holders: BTreeMap::new(),
+            claims: HashMap::new(),
+            running,
+            keys_running: HashSet::new(),
+            swept: 0,
+            woke: false,
+            damaged: false,
+            noted: false,
+        };
+        core.reload()?;
+        Ok(core)
+    }
+
+    /// Rebuilds everything in memory from the database.
+    pub(super) fn reload(&mut self) -> Result<(), Fault> {
+        // What is cached by id may be of a transaction that was rolled back.
+        self.names = Names::default();
+        self.load_queues()?;
+        self.load_holders()?;
+        self.load_claims()?;
+        (self.woke, self.damaged, self.noted) = (true, false, false);
+        Ok(())
+    }
+
+    fn load_queues(&mut self) -> Result<(), Fault> {
+        let mut queues: BTreeMap<i64, QueueState> = BTreeMap::new();
+        let mut statement = self.conn.prepare_cached(include_str!("load_queues.sql"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let name: Arc<str> = row.get::<_, String>(1)?.into();
+            queues.insert(row.get(0)?, QueueState { name, paused: row.get(2)?, ..QueueState::default() });
+        }
+        let mut statement = self.conn.prepare_cached(include_str!("load_live.sql"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            if let Some(queue) = queues.get_mut(&row.get(0)?) {
+                let live = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+                queue.bands.insert(row.get(1)?, Band { live, ..Band::default() });
+            }
+        }
+        let mut statement = self.conn.prepare_cached(include_str!("load_dead.sql"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            if let Some(queue) = queues.get_mut(&row.get(0)?) {
+                queue.dead = u64::try_from(row.get::<_, i64>(1)?).unwrap_or(0);
+            }
+        }
+        let mut statement = self.conn.prepare_cached(include_str!("load_stats.sql"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let Some(queue) = queues.get_mut(&row.get(0)?) else { continue };
+            let name: String = row.get(1)?;
+            if let Some((_, field)) = queue.totals.fields().into_iter().find(|(known, _)| *known == name) {
+                *field = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+            }
+        }
+        self.queue_ids = queues.iter().map(|(id, queue)| (queue.name.clone(), *id)).collect();
+        self.queues = queues;
+        Ok(())
+    }
+
+    fn load_holders(&mut self) -> Result<(), Fault> {
+        let mut statement = self.conn.prepare_cached(include_str!("load_holders.sql"))?;
+        let rows = statement.query_map([], |row| {
+            let id: String = row.get(0)?;
+            Ok((HolderId(unhex(&id)), Timestamp::from_millis(row.get(1)?)))
+        })?;
+        self.holders = rows.collect::<Result<_, _>>()?;
+        Ok(())
+    }
+
+    fn load_claims(&mut self) -> Result<(), Fault> {
+        let lost: HashMap<ClaimId, Vec<Lease>> = self
+            .claims
+            .drain()
+            .filter(|(_, claim)| !claim.lost.is_empty())
+            .map(|(id, claim)| (id, claim.lost))
+            .collect();
+        let mut statement = self.conn.prepare_cached(include_str!("load_claim_ids.sql"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let (id, holder): (String, String) = (row.get(0)?, row.get(1)?);
+            let id = ClaimId(unhex(&id));
+            let lost = lost.get(&id).cloned().unwrap_or_default();
+            let state = ClaimState { holder: HolderId(unhex(&holder)), held: HashSet::new(), lost };
+            self.claims.insert(id, state);
+        }
+        let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
+        running.0.clear();
+        self.keys_running.clear();
+        let mut statement = self.conn.prepare_cached(include_str!("load_claims.sql"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let claim = ClaimId(unhex(&row.get::<_, String>(0)?));
+            let since = Timestamp::from_millis(row.get(2)?);
+            let Ok(job) = row.get::<_, String>(5)?.parse::<JobId>() else { continue };
+            let lease = Lease { claim, job, seq: row.get(3)?, attempt: row.get(4)? };
+            let queue: i64 = row.get(6)?;
+            if let Some(key) = row.get::<_, Option<String>>(7)? {
+                self.keys_running.insert((queue, key.into()));
+            }
+            if let Some(state) = self.claims.get_mut(&claim) {
+                state.held.insert(lease.seq);
+            }
+            if let Some(queue) = self.queues.get_mut(&queue) {
+                queue.running += 1;
+            }
+            running.0.insert(lease.seq, Run { lease, since });
+        }
+        Ok(())
+    }
+
+    /// The queue's id, which is given on first sight.
+    pub(super) fn queue_id(&mut self, name: &Arc<str>) -> Result<i64, Fault> {
+        if let Some(id) = self.queue_ids.get(name) {
+            return Ok(*id);
+        }
+        self.conn.prepare_cached(include_str!("queue_insert.sql"))?.execute([&**name])?;
+        let id =
+            self.conn.prepare_cached(include_str!("queue_id.sql"))?.query_row([&**name], |row| row.get(0))?;
+        self.queue_ids.insert(name.clone(), id);
+        self.queues.entry(id).or_insert_with(|| QueueState { name: name.clone(), ..QueueState::default() });
+        Ok(id)
+    }
+
+    pub(super) fn queue(&mut self, id: i64) -> &mut QueueState {
+        self.queues.entry(id).or_default()
+    }
+
+    /// A job is in the due scan at this place from now on.
+    pub(super) fn in_scan(&mut self, queue: i64, priority: i16, due_at: i64, seq: i64) {
+        let band = self.queue(queue).bands.entry(priority).or_default();
+        if (due_at, seq) <= band.cursor {
+            band.cursor = (due_at, seq - 1);
+        }
+        self.woke = true;
+    }
+
+    pub(super) fn note(&mut self, activity: Option<Activity>) -> Result<(), Fault> {
+        let Some(Activity { at, what, job, kind, queue, message }) = activity else { return Ok(()) };
+        self.noted = true;
+        self.conn.prepare_cached(include_str!("activity_insert.sql"))?.execute(params![
+            at.as_millis(),
+            what.as_str(),
+            job.to_string(),
+            &*kind,
+            &*queue,
+            message
+        ])?;
+        Ok(())
+    }
+
+    /// What is written once for a whole transaction.
+    pub(super) fn before_commit(&mut self) -> Result<(), Fault> {
+        for (id, queue) in &mut self.queues {
+            let mut news = std::mem::take(&mut queue.news);
+            queue.totals += news;
+            for (name, value) in news.fields() {
+                if *value > 0 {
+                    let value = i64::try_from(*value).unwrap_or(i64::MAX);
+                    self.conn
+                        .prepare_cached(include_str!("stats_add.sql"))?
+                        .execute(params![id, name, value])?;
+                }
+            }
+        }
+        if std::mem::take(&mut self.noted) {
+            self.conn.prepare_cached(include_str!("activity_trim.sql"))?.execute([ACTIVITY_MAX])?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn counts(&self) -> Vec<QueueCounts> {
+        let mut counts: Vec<QueueCounts> = self
+            .queues
+            .values()
+            .map(|queue| {
+                let mut totals = queue.totals;
+                totals += queue.news;
+                QueueCounts {
+                    queue: queue.name.clone(),
+                    waiting: queue.live().saturating_sub(queue.running),
+                    running: queue.running,
+                    dead: queue.dead,
+                    paused: queue.paused,
+                    totals,
+                }
+            })
+            .collect();
+        counts.sort_by(|a, b| a.queue.cmp(&b.queue));
+        counts
+    }
+
+    pub(super) fn pause(&mut self, queue: &str, paused: bool) -> Result<(), Fault> {
+        let id = self.queue_id(&queue.into())?;
+        self.conn.prepare_cached(include_str!("queue_pause.sql"))?.execute(params![id, paused])?;
+        self.queue(id).paused = paused;
+        self.woke = true;
+        Ok(())
+    }
+
+    pub(super) fn register(&mut self, holder: HolderId, name: &str, until: Timestamp) -> Result<(), Fault> {
+        let mut statement = self.conn.prepare_cached(include_str!("holder_register.sql"))?;
+        statement.execute(params![hex(holder.0), name, until.as_millis()])?;
+        self.holders.insert(holder, until);
+        Ok(())
+    }
+}

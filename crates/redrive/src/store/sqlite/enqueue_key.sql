@@ -1,0 +1,1 @@
+INSERT INTO redrive_keys (key, seq) VALUES (?1, ?2)

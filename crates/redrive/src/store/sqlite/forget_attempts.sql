@@ -1,0 +1,1 @@
+DELETE FROM redrive_attempts WHERE seq = ?1

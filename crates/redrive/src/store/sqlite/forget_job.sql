@@ -1,0 +1,1 @@
+DELETE FROM redrive_jobs WHERE seq = ?1

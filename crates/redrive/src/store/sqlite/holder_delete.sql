@@ -1,0 +1,1 @@
+DELETE FROM redrive_holders WHERE id = ?1

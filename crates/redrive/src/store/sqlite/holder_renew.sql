@@ -1,0 +1,1 @@
+UPDATE redrive_holders SET until = ?2 WHERE id = ?1

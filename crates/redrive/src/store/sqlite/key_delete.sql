@@ -1,0 +1,1 @@
+DELETE FROM redrive_keys WHERE key = ?1

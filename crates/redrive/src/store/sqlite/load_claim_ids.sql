@@ -1,0 +1,1 @@
+SELECT id, holder FROM redrive_claims

@@ -1,0 +1,1 @@
+SELECT id, until FROM redrive_holders

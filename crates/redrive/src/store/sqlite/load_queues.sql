@@ -1,0 +1,1 @@
+SELECT id, name, paused FROM redrive_queues ORDER BY id

@@ -1,0 +1,1 @@
+SELECT queue, name, value FROM redrive_stats

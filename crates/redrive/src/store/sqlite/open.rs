@@ -1,0 +1,158 @@
+//! Opening a file: the lock, the settings that the promises rest on, and the schema.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+
+use super::core::Core;
+use super::{Fault, SqliteOptions};
+use crate::error::{Error, ErrorKind, Result};
+
+/// Older versions can corrupt a database in WAL mode when a write meets a checkpoint.
+const SQLITE_VERSION_MIN: i32 = 3_051_003;
+/// How long a transaction of the user's own may hold the file before we say that it does.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pages in the write-ahead log before they are copied into the database: 16 MiB.
+const CHECKPOINT_PAGES: u32 = 4_000;
+
+/// The migrations, in order. Numbers are positions: the first is 1.
+pub(super) const MIGRATIONS: [&str; 1] = [include_str!("../../../migrations/sqlite/0001_jobs.sql")];
+
+/// Takes the file for this process. The lock goes with the process, however it ends.
+pub(super) fn lock(path: &Path) -> Result<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let name = PathBuf::from(name);
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(&name)
+        .map_err(|error| {
+            Error::new(ErrorKind::ReadOnly, format!("cannot make the lock file {}: {error}", name.display()))
+                .with_hint("let this user write the folder of the database, or choose another place for it")
+        })?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            drop(file.read_to_string(&mut holder));
+            let message = format!("{} is in use by another engine ({})", path.display(), holder.trim());
+            return Err(Error::new(ErrorKind::InUse, message).with_hint(
+                "stop that process, or use one engine for both: an Engine can be cloned and shared",
+            ));
+        }
+        Err(TryLockError::Error(error)) => {
+            return Err(Error::unavailable(format!("cannot lock {}: {error}", name.display())));
+        }
+    }
+    let written = file
+        .set_len(0)
+        .and_then(|()| file.rewind())
+        .and_then(|()| write!(file, "process {}", std::process::id()));
+    drop(written); // only for people who look
+    Ok(file)
+}
+
+/// The connection that writes, on a database with our schema.
+pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection> {
+    if rusqlite::version_number() < SQLITE_VERSION_MIN {
+        let message = format!("SQLite {} can corrupt a database in WAL mode", rusqlite::version());
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .with_hint("build with rusqlite's `bundled` feature, or link SQLite 3.51.3 or newer"));
+    }
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut conn = connect(path, flags, options)?;
+    let mode: String =
+        conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(broken)?;
+    if mode != "wal" {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            format!("{} cannot be put into WAL mode", path.display()),
+        )
+        .with_hint("use a file on a local disk: memory and network file systems do not keep the promises"));
+    }
+    let synchronous = if options.relaxed { "NORMAL" } else { "FULL" };
+    conn.pragma_update(None, "synchronous", synchronous).map_err(broken)?;
+    conn.pragma_update(None, "wal_autocheckpoint", CHECKPOINT_PAGES).map_err(broken)?;
+    conn.pragma_update(None, "cache_size", -16_384).map_err(broken)?;
+    // What the log holds may never have been synced by whoever wrote it; building on it would be acknowledging it.
+    conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(broken)?;
+    migrate(&mut conn)?;
+    Ok(conn)
+}
+
+/// A connection that only reads.
+pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX, options)?;
+    conn.pragma_update(None, "query_only", true).map_err(broken)?;
+    conn.pragma_update(None, "cache_size", -4_096).map_err(broken)?;
+    Ok(conn)
+}
+
+fn connect(path: &Path, flags: OpenFlags, options: &SqliteOptions) -> Result<Connection> {
+    let opened = match &options.vfs {
+        None => Connection::open_with_flags(path, flags),
+        Some(vfs) => Connection::open_with_flags_and_vfs(path, flags, vfs.as_str()),
+    };
+    let conn = opened.map_err(|error| {
+        let found = Fault::explain(&error);
+        Error::new(found.kind(), format!("cannot open {}: {error}", path.display()))
+            .with_hint(found.hint().unwrap_or_default())
+    })?;
+    conn.busy_timeout(BUSY_TIMEOUT).map_err(broken)?;
+    conn.set_prepared_statement_cache_capacity(128);
+    Ok(conn)
+}
+
+/// Brings the schema up to date: numbered steps, forward only, all in one transaction.
+fn migrate(conn: &mut Connection) -> Result<()> {
+    let tx = conn.transaction_with_behavior(TransactionBehavior::Immediate).map_err(broken)?;
+    let known: bool = tx
+        .query_row("SELECT count(*) FROM sqlite_schema WHERE name = 'redrive_meta'", [], |row| row.get(0))
+        .map_err(broken)?;
+    let version: usize = if known {
+        tx.query_row("SELECT value FROM redrive_meta WHERE name = 'schema'", [], |row| {
+            row.get::<_, String>(0)
+        })
+        .map_err(broken)?
+        .parse()
+        .map_err(|_| Error::new(ErrorKind::Corrupt, "the schema's version in redrive_meta is not a number"))?
+    } else {
+        0
+    };
+    if version > MIGRATIONS.len() {
+        let message =
+            format!("the database has schema {version}, and this version knows {}", MIGRATIONS.len());
+        return Err(Error::new(ErrorKind::Newer, message).with_hint("use the newer version that wrote it"));
+    }
+    for migration in &MIGRATIONS[version..] {
+        tx.execute_batch(migration).map_err(broken)?;
+    }
+    if version < MIGRATIONS.len() {
+        let set = "INSERT INTO redrive_meta (name, value) VALUES ('schema', ?1) \
+                   ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        tx.execute(set, params![MIGRATIONS.len().to_string()]).map_err(broken)?;
+    }
+    tx.commit().map_err(broken)
+}
+
+fn broken(error: rusqlite::Error) -> Error {
+    Fault::explain(&error)
+}
+
+impl Core {
+    /// Nobody else can have the file, so whoever held jobs before is gone: what they ran need not wait for a lease.
+    pub(super) fn release_holders(&mut self) -> Result<(), Fault> {
+        self.conn.execute("UPDATE redrive_holders SET until = 0", [])?;
+        for until in self.holders.values_mut() {
+            *until = crate::clock::Timestamp::EPOCH;
+        }
+        Ok(())
+    }
+}

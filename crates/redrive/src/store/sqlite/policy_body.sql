@@ -1,0 +1,1 @@
+SELECT version, body FROM redrive_policies WHERE id = ?1

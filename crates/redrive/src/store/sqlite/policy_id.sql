@@ -1,0 +1,1 @@
+SELECT id FROM redrive_policies WHERE body = ?1

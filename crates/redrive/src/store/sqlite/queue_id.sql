@@ -1,0 +1,1 @@
+SELECT id FROM redrive_queues WHERE name = ?1

@@ -1,0 +1,1 @@
+INSERT INTO redrive_queues (name) VALUES (?1) ON CONFLICT (name) DO NOTHING

@@ -1,0 +1,184 @@
+//! Looking: one job, lists, the activity log. Works on any connection, and never writes.
+
+use std::fmt::Write as _;
+
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, params_from_iter};
+
+use super::Fault;
+use super::codec::{COLUMNS, Names, final_state};
+use super::core::{Core, Running};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind};
+use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
+use crate::stats::{Activity, What};
+use crate::store::{Filter, JobDetail, Page, Paged};
+
+/// Jobs that match, newest first.
+pub(super) fn list(
+    conn: &Connection,
+    names: &mut Names,
+    running: &Running,
+    filter: &Filter,
+    page: Page,
+) -> Result<Paged, Fault> {
+    let (sql, arguments) = select(filter, page.before);
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params_from_iter(arguments))?;
+    let mut paged = Paged::default();
+    while paged.jobs.len() < page.limit
+        && let Some(row) = rows.next()?
+    {
+        let Some(mut job) = names.job(conn, row)? else { continue };
+        job.state = match (final_state(row, 30)?, running.0.get(&job.seq)) {
+            (Some(state), _) => state,
+            (None, Some(run)) if run.lease.attempt == job.ledger.attempt => {
+                State::Running { since: run.since }
+            }
+            (None, _) => job.state,
+        };
+        // Whether it runs is in memory, and labels are in one column: the rest of the filter is checked here.
+        if filter.matches(&job) {
+            paged.jobs.push(job);
+        }
+    }
+    if paged.jobs.len() == page.limit {
+        paged.next = paged.jobs.last().map(|job| job.seq);
+    }
+    Ok(paged)
+}
+
+/// The statement for a filter. Values are always bound; the table that holds the fewest candidates drives.
+fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
+    let columns = COLUMNS.replace("live.seq", "jobs.seq");
+    // A final job's counters are in its last row.
+    let columns = ["attempt", "failures", "crashes", "snoozes", "holds", "interruptions", "generation"]
+        .iter()
+        .fold(columns, |text, name| {
+            text.replace(&format!("live.{name},"), &format!("coalesce(live.{name}, done.{name}),"))
+        });
+    let columns = columns
+        .replace("live.due_at", "coalesce(live.due_at, 0)")
+        .replace("live.held", "coalesce(live.held, 0)");
+    let only =
+        |names: &[StateName]| !filter.states.is_empty() && filter.states.iter().all(|s| names.contains(s));
+    let from = if only(&[StateName::Dead]) {
+        "redrive_done AS done INDEXED BY redrive_done_dead CROSS JOIN redrive_jobs AS jobs ON jobs.seq = done.seq \
+         LEFT JOIN redrive_live AS live ON live.seq = jobs.seq WHERE done.state = 'dead'"
+    } else if only(&[StateName::Succeeded, StateName::Dead, StateName::Cancelled]) {
+        "redrive_done AS done CROSS JOIN redrive_jobs AS jobs ON jobs.seq = done.seq \
+         LEFT JOIN redrive_live AS live ON live.seq = jobs.seq WHERE 1"
+    } else if only(&[StateName::Waiting, StateName::Running]) {
+        "redrive_live AS live CROSS JOIN redrive_jobs AS jobs ON jobs.seq = live.seq \
+         LEFT JOIN redrive_done AS done ON done.seq = jobs.seq WHERE 1"
+    } else {
+        "redrive_jobs AS jobs LEFT JOIN redrive_live AS live ON live.seq = jobs.seq \
+         LEFT JOIN redrive_done AS done ON done.seq = jobs.seq WHERE 1"
+    };
+    let mut sql = format!("SELECT {columns}, done.state, done.why, done.finished_at FROM {from}");
+    let mut arguments = Vec::new();
+    let mut condition = |text: &str, value: Value| {
+        arguments.push(value);
+        write!(sql, " AND {}", text.replace('?', &format!("?{}", arguments.len())))
+            .expect("writing to a string");
+    };
+    if let Some(before) = before {
+        condition("jobs.seq < ?", before.into());
+    }
+    if !filter.ids.is_empty() {
+        let ids: Vec<String> = filter.ids.iter().map(JobId::to_string).collect();
+        let ids = serde_json::to_string(&ids).expect("a list of strings can be written");
+        condition("jobs.id IN (SELECT value FROM json_each(?))", ids.into());
+    }
+    if let Some(kind) = &filter.kind {
+        condition("jobs.kind = ?", kind.clone().into());
+    }
+    if let Some(queue) = &filter.queue {
+        condition("jobs.queue = (SELECT id FROM redrive_queues WHERE name = ?)", queue.clone().into());
+    }
+    if let Some(key) = &filter.key {
+        condition("jobs.unique_key = ?", key.clone().into());
+    }
+    if let Some(parent) = &filter.parent {
+        condition("jobs.parent = ?", parent.to_string().into());
+    }
+    if let Some(fingerprint) = &filter.fingerprint {
+        condition(
+            "(SELECT fingerprint FROM redrive_attempts AS a WHERE a.seq = jobs.seq AND a.failure IS NOT NULL \
+             ORDER BY attempt DESC LIMIT 1) = ?",
+            fingerprint.clone().into(),
+        );
+    }
+    sql.push_str(" ORDER BY jobs.seq DESC");
+    (sql, arguments)
+}
+
+/// One job with its history.
+pub(super) fn get(
+    conn: &Connection,
+    names: &mut Names,
+    running: &Running,
+    id: JobId,
+) -> Result<Option<JobDetail>, Fault> {
+    let paged = list(conn, names, running, &Filter::id(id), Page { before: None, limit: 1 })?;
+    let Some(job) = paged.jobs.into_iter().next() else { return Ok(None) };
+    let mut statement = conn.prepare_cached(include_str!("attempts.sql"))?;
+    let mut rows = statement.query([job.seq])?;
+    let mut attempts = Vec::new();
+    while let Some(row) = rows.next()? {
+        let failure: Option<String> = row.get(4)?;
+        attempts.push(AttemptRecord {
+            attempt: row.get(0)?,
+            started_at: Timestamp::from_millis(row.get(1)?),
+            ended_at: Timestamp::from_millis(row.get(2)?),
+            ending: Ending::parse(&row.get::<_, String>(3)?).unwrap_or(Ending::Failed),
+            failure: failure.and_then(|json| serde_json::from_str(&json).ok()),
+            rule: row.get(5)?,
+            next_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_millis),
+        });
+    }
+    let output: Option<Option<String>> = conn
+        .prepare_cached("SELECT output FROM redrive_done WHERE seq = ?1")?
+        .query_row([job.seq], |row| row.get(0))
+        .optional()?;
+    let output = output.flatten().map(|text| Json::trusted(&text));
+    Ok(Some(JobDetail { job, attempts, output }))
+}
+
+/// The newest lines of the activity log.
+pub(super) fn activity(conn: &Connection, limit: usize) -> Result<Vec<Activity>, Fault> {
+    let mut statement = conn.prepare_cached(include_str!("activity.sql"))?;
+    let mut rows = statement.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut lines = Vec::new();
+    while let Some(row) = rows.next()? {
+        let what = What::parse(&row.get::<_, String>(1)?);
+        let job = row.get::<_, String>(2)?.parse().ok();
+        let (Some(what), Some(job)) = (what, job) else { continue };
+        lines.push(Activity {
+            at: Timestamp::from_millis(row.get(0)?),
+            what,
+            job,
+            kind: row.get::<_, String>(3)?.into(),
+            queue: row.get::<_, String>(4)?.into(),
+            message: row.get(5)?,
+        });
+    }
+    Ok(lines)
+}
+
+impl Core {
+    /// A job that is there, by its place.
+    pub(super) fn load(&mut self, seq: i64) -> Result<Job, Fault> {
+        let page = Page { before: Some(seq + 1), limit: 1 };
+        let found = self.list(&Filter::default(), page)?.jobs.into_iter().next().filter(|job| job.seq == seq);
+        found.ok_or_else(|| {
+            let message = format!("job number {seq} cannot be read back: its row is not what was written");
+            Error::new(ErrorKind::Corrupt, message).into()
+        })
+    }
+
+    pub(super) fn list(&mut self, filter: &Filter, page: Page) -> Result<Paged, Fault> {
+        let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        list(&self.conn, &mut self.names, &running, filter, page)
+    }
+}

@@ -1,0 +1,1 @@
+DELETE FROM redrive_done WHERE seq = ?1

@@ -1,0 +1,296 @@
+//! Attempts end, and leases with them. Every write names its fence.
+
+use std::sync::PoisonError;
+
+use rusqlite::{Connection, params};
+
+use super::Fault;
+use super::codec::{as_millis, final_columns, hex};
+use super::core::{Core, Run};
+use crate::clock::Timestamp;
+use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
+use crate::machine::Transition;
+use crate::stats::Activity;
+use crate::store::{
+    Expired, Expiry, HISTORY_FIRST, HISTORY_LAST, HolderId, Lease, Renewal, Settled, Settlement,
+};
+
+impl Core {
+    pub(super) fn settle(&mut self, settlements: &[Settlement]) -> Result<Vec<Settled>, Fault> {
+        settlements.iter().map(|settlement| self.settle_one(settlement)).collect()
+    }
+
+    fn settle_one(&mut self, settlement: &Settlement) -> Result<Settled, Fault> {
+        let Settlement { lease, job, transition, started_at, ended_at } = settlement;
+        if !self.strike_off(lease)? {
+            return Ok(Settled::Refused);
+        }
+        let queue = self.queue_id(&job.queue)?;
+        let applied = match &transition.state {
+            State::Waiting { due_at, reason } => {
+                self.wait(queue, job, lease, transition, *due_at, reason.as_str())?
+            }
+            _ => self.finish(queue, job, lease.attempt, transition, Some(*started_at))?,
+        };
+        if !applied {
+            return Ok(Settled::Refused);
+        }
+        if transition.ending != Ending::Succeeded {
+            let record = settlement.record();
+            insert_attempt(&self.conn, lease.seq, &job.kind, &record)?;
+            trim_attempts(&self.conn, lease.seq, record.attempt)?;
+        }
+        self.queue(queue).news.count(job, transition);
+        self.note(Activity::of(job, transition, *ended_at))?;
+        self.let_next_go(queue, job.extras().ordering_key.as_deref())?;
+        Ok(Settled::Applied)
+    }
+
+    /// Takes the lease off its claim; whether it was still there. The last one takes the claim with it.
+    fn strike_off(&mut self, lease: &Lease) -> Result<bool, Fault> {
+        let Some(claim) = self.claims.get_mut(&lease.claim) else { return Ok(false) };
+        claim.lost.retain(|lost| lost.seq != lease.seq);
+        let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
+        let held = running.0.get(&lease.seq).is_some_and(|run| run.lease == *lease);
+        if held {
+            running.0.remove(&lease.seq);
+            claim.held.remove(&lease.seq);
+        }
+        drop(running);
+        if claim.held.is_empty() && claim.lost.is_empty() {
+            self.claims.remove(&lease.claim);
+            self.conn.prepare_cached(include_str!("claim_delete.sql"))?.execute([hex(lease.claim.0)])?;
+        }
+        Ok(held)
+    }
+
+    fn wait(
+        &mut self,
+        queue: i64,
+        job: &Job,
+        lease: &Lease,
+        transition: &Transition,
+        due_at: Timestamp,
+        reason: &str,
+    ) -> Result<bool, Fault> {
+        let Ledger { attempt, failures, crashes, snoozes, holds, interruptions, .. } = transition.ledger;
+        let changed = self.conn.prepare_cached(include_str!("settle_wait.sql"))?.execute(params![
+            lease.seq,
+            lease.attempt,
+            due_at.as_millis(),
+            attempt,
+            failures,
+            crashes,
+            snoozes,
+            holds,
+            interruptions,
+            reason,
+            transition.delay.map(as_millis),
+            // It has begun, so only its deadline counts from now on.
+            job.extras().deadline.map(Timestamp::as_millis),
+        ])?;
+        self.no_longer_running(queue, job);
+        self.in_scan(queue, job.priority, due_at.as_millis(), lease.seq);
+        Ok(changed == 1)
+    }
+
+    /// A job becomes final.
+    pub(super) fn finish(
+        &mut self,
+        queue: i64,
+        job: &Job,
+        attempt: u32,
+        transition: &Transition,
+        started_at: Option<Timestamp>,
+    ) -> Result<bool, Fault> {
+        let changed = self
+            .conn
+            .prepare_cached(include_str!("settle_delete.sql"))?
+            .execute(params![job.seq, attempt])?;
+        if changed != 1 {
+            return Ok(false);
+        }
+        let fingerprint = match transition.state {
+            State::Dead { .. } => transition.failure.as_ref().map(|failure| failure.fingerprint(&job.kind)),
+            _ => None,
+        };
+        insert_done(&self.conn, job.seq, transition, started_at, fingerprint)?;
+        if let Some(key) = job.extras().key.as_deref() {
+            self.conn.prepare_cached(include_str!("key_delete.sql"))?.execute([key])?;
+        }
+        if started_at.is_some() {
+            self.no_longer_running(queue, job);
+        }
+        let dead = matches!(transition.state, State::Dead { .. });
+        let queue = self.queue(queue);
+        queue.dead += u64::from(dead);
+        let band = queue.bands.entry(job.priority).or_default();
+        band.live = band.live.saturating_sub(1);
+        Ok(true)
+    }
+
+    pub(super) fn no_longer_running(&mut self, queue: i64, job: &Job) {
+        let state = self.queue(queue);
+        state.running = state.running.saturating_sub(1);
+        if let Some(key) = job.extras().ordering_key.clone() {
+            self.keys_running.remove(&(queue, key));
+        }
+    }
+
+    /// After an ending: the first of those that waited for their turn may try again.
+    pub(super) fn let_next_go(&mut self, queue: i64, ordering_key: Option<&str>) -> Result<(), Fault> {
+        let Some(key) = ordering_key else { return Ok(()) };
+        let next: Option<i64> = {
+            let mut statement = self.conn.prepare_cached(include_str!("next_held.sql"))?;
+            let mut rows = statement.query(params![queue, key])?;
+            rows.next()?.map(|row| row.get(0)).transpose()?
+        };
+        next.map_or(Ok(()), |seq| self.let_go(queue, seq))
+    }
+
+    pub(super) fn let_go(&mut self, queue: i64, seq: i64) -> Result<(), Fault> {
+        let (priority, due_at) = {
+            let mut statement = self.conn.prepare_cached(include_str!("let_go.sql"))?;
+            statement.query_row([seq], |row| Ok((row.get(0)?, row.get(1)?)))?
+        };
+        self.in_scan(queue, priority, due_at, seq);
+        Ok(())
+    }
+
+    /// A row that is not what was written is set aside for a person, and never run.
+    pub(super) fn bury_corrupt(
+        &mut self,
+        seq: i64,
+        transition: Transition,
+        now: Timestamp,
+    ) -> Result<(), Fault> {
+        let attempt = transition.ledger.attempt - 1;
+        self.conn.prepare_cached(include_str!("settle_delete.sql"))?.execute(params![seq, attempt])?;
+        self.conn.prepare_cached(include_str!("key_forget.sql"))?.execute([seq])?;
+        insert_done(&self.conn, seq, &transition, None, None)?;
+        insert_attempt(&self.conn, seq, "", &transition.record(now, now))?;
+        // What it counted toward cannot be read from the row, so everything is counted again.
+        tracing::error!(seq, "Job set aside: its row is not what was written");
+        self.damaged = true;
+        Ok(())
+    }
+
+    pub(super) fn renew(&mut self, holder: HolderId, until: Timestamp) -> Result<Renewal, Fault> {
+        if !self.holders.contains_key(&holder) {
+            return Ok(Renewal::Gone);
+        }
+        let mut statement = self.conn.prepare_cached(include_str!("holder_renew.sql"))?;
+        statement.execute(params![hex(holder.0), until.as_millis()])?;
+        self.holders.insert(holder, until);
+        let claims = self.claims.values().filter(|claim| claim.holder == holder);
+        Ok(Renewal::Kept { lost: claims.flat_map(|claim| claim.lost.iter().copied()).collect() })
+    }
+
+    pub(super) fn expired(&mut self, now: Timestamp) -> Result<Expiry, Fault> {
+        let next = self.holders.values().filter(|until| **until > now).min().copied();
+        let over: Vec<_> =
+            self.holders.iter().filter(|(_, until)| **until <= now).map(|(h, u)| (*h, *u)).collect();
+        let mut expired = Vec::new();
+        for (holder, until) in over {
+            let seqs: Vec<i64> = self
+                .claims
+                .values()
+                .filter(|claim| claim.holder == holder)
+                .flat_map(|claim| claim.held.iter().copied())
+                .collect();
+            let mut jobs = Vec::new();
+            for seq in seqs {
+                let Some(Run { lease, .. }) = self.run_of(seq) else { continue };
+                jobs.push((lease, self.load(seq)?));
+            }
+            jobs.sort_by_key(|(lease, _)| lease.seq);
+            expired.push(Expired { until, holder, jobs });
+        }
+        Ok(Expiry { over: expired, next })
+    }
+
+    pub(super) fn expire(
+        &mut self,
+        holder: HolderId,
+        settlements: &[Settlement],
+        now: Timestamp,
+    ) -> Result<Vec<Settled>, Fault> {
+        if self.holders.get(&holder).is_none_or(|until| *until > now) {
+            return Ok(vec![Settled::Refused; settlements.len()]);
+        }
+        let answer = self.settle(settlements)?;
+        let orphans: Vec<_> =
+            self.claims.iter().filter(|(_, c)| c.holder == holder).map(|(id, _)| *id).collect();
+        for id in orphans {
+            self.claims.remove(&id);
+            self.conn.prepare_cached(include_str!("claim_delete.sql"))?.execute([hex(id.0)])?;
+        }
+        self.conn.prepare_cached(include_str!("holder_delete.sql"))?.execute([hex(holder.0)])?;
+        self.holders.remove(&holder);
+        self.woke = true;
+        Ok(answer)
+    }
+
+    pub(super) fn run_of(&self, seq: i64) -> Option<Run> {
+        self.running.read().unwrap_or_else(PoisonError::into_inner).0.get(&seq).cloned()
+    }
+}
+
+fn insert_done(
+    conn: &Connection,
+    seq: i64,
+    transition: &Transition,
+    started_at: Option<Timestamp>,
+    fingerprint: Option<String>,
+) -> Result<(), Fault> {
+    let (state, why, finished_at) =
+        final_columns(&transition.state).expect("only a final state is written here");
+    let Ledger { attempt, failures, crashes, snoozes, holds, interruptions, generation } = transition.ledger;
+    conn.prepare_cached(include_str!("settle_done.sql"))?.execute(params![
+        seq,
+        state,
+        why,
+        started_at.map(Timestamp::as_millis),
+        finished_at,
+        attempt,
+        failures,
+        crashes,
+        snoozes,
+        holds,
+        interruptions,
+        generation,
+        fingerprint,
+        transition.output.as_ref().map(|output| output.as_str()),
+    ])?;
+    Ok(())
+}
+
+pub(super) fn insert_attempt(
+    conn: &Connection,
+    seq: i64,
+    kind: &str,
+    record: &AttemptRecord,
+) -> Result<(), Fault> {
+    let failure = record.failure.as_ref();
+    conn.prepare_cached(include_str!("settle_attempt.sql"))?.execute(params![
+        seq,
+        record.attempt,
+        record.started_at.as_millis(),
+        record.ended_at.as_millis(),
+        record.ending.as_str(),
+        failure.map(|failure| serde_json::to_string(failure).expect("a failure can be written")),
+        failure.map(|failure| failure.fingerprint(kind)),
+        record.rule,
+        record.next_at.map(Timestamp::as_millis),
+    ])?;
+    Ok(())
+}
+
+/// Keeps the first few attempts and the last.
+pub(super) fn trim_attempts(conn: &Connection, seq: i64, newest: u32) -> Result<(), Fault> {
+    if newest > HISTORY_FIRST + HISTORY_LAST {
+        let mut statement = conn.prepare_cached(include_str!("trim_attempts.sql"))?;
+        statement.execute(params![seq, HISTORY_FIRST, newest - HISTORY_LAST])?;
+    }
+    Ok(())
+}

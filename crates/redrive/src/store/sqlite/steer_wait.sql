@@ -1,0 +1,1 @@
+UPDATE redrive_live SET due_at = ?2, reason = ?3 WHERE seq = ?1
