@@ -377,6 +377,14 @@ impl Job {
         self.extras.get_or_insert_default()
     }
 
+    /// When it is or was due; its creation if it does not wait.
+    pub fn due_at(&self) -> Timestamp {
+        match self.state {
+            State::Waiting { due_at, .. } => due_at,
+            _ => self.created_at,
+        }
+    }
+
     /// The number of the attempt that runs, or would run next.
     pub fn attempt(&self) -> u32 {
         self.ledger.attempt.saturating_add(1)

@@ -147,16 +147,12 @@ impl Inner {
         if self.events.receiver_count() == 0 && !tracing::enabled!(tracing::Level::INFO) {
             return Vec::new();
         }
-        let due = |job: &Job| match job.state {
-            State::Waiting { due_at, .. } => due_at,
-            _ => job.created_at,
-        };
         jobs.iter()
             .map(|Admission { job, .. }| News {
                 job: job.id,
                 kind: job.kind.clone(),
                 queue: job.queue.clone(),
-                due_at: due(job),
+                due_at: job.due_at(),
             })
             .collect()
     }

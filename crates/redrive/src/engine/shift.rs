@@ -19,6 +19,8 @@ use crate::store::{Claim, HolderId, Lease, Settlement, Want};
 const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between two tries of our own bookkeeping.
 const RETRY_MAX: Duration = Duration::from_secs(5);
+/// A claim asks for this many at least, if so many places are free.
+const CLAIM_MIN: usize = 64;
 /// Settlements of one transaction.
 const SETTLE_MAX: usize = 4_096;
 
@@ -57,6 +59,14 @@ pub(super) struct Desk {
 pub(super) struct Holding {
     pub(super) id: HolderId,
     pub(super) renewed_at: Timestamp,
+}
+
+/// A claimed job that has its place.
+struct Start {
+    lease: Lease,
+    job: Job,
+    stop: Arc<Stop>,
+    place: Option<usize>,
 }
 
 struct Place {
@@ -108,13 +118,15 @@ impl Shift {
         Ok(Shift { desk, tasks })
     }
 
-    /// Claims what can start now, and starts it.
+    /// Claims what can start now, and starts it. While one claim is on its way, what the last one brought is started.
     pub(super) async fn claim(&mut self) -> Next {
         let desk = &self.desk;
         let mut pause = RETRY_FIRST;
+        let mut ready = Vec::new();
         loop {
             let wants = desk.wants();
             if wants.is_empty() {
+                desk.start_all(ready);
                 return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX };
             }
             let claim = Claim {
@@ -123,24 +135,22 @@ impl Shift {
                 wants,
                 suspect: !desk.suspect.load(Ordering::Acquire),
             };
-            match desk.inner.store.claim(claim, desk.inner.clock.now()).await {
+            let claiming = desk.inner.store.claim(claim, desk.inner.clock.now());
+            let starting = async { desk.start_all(std::mem::take(&mut ready)) };
+            match tokio::join!(biased; claiming, starting).0 {
                 Ok(claimed) => {
                     if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
                         desk.die();
                     }
-                    let started = claimed.jobs.len();
-                    for (lease, job) in claimed.jobs {
-                        desk.start(lease, job);
+                    let due = claimed.next_due;
+                    let more =
+                        !claimed.jobs.is_empty() && due.is_some_and(|due| due <= desk.inner.clock.now());
+                    ready =
+                        claimed.jobs.into_iter().map(|(lease, job)| desk.take_place(lease, job)).collect();
+                    if !more || desk.is_dead() {
+                        desk.start_all(ready);
+                        return Next { due, look_at: due.unwrap_or(Timestamp::MAX) };
                     }
-                    let now = desk.inner.clock.now();
-                    // More to be had, and places were the limit or the claim was cut short: go on at once if places
-                    // are free, else when one is.
-                    if started > 0 && claimed.next_due.is_some_and(|due| due <= now) && !desk.is_dead() {
-                        tokio::task::yield_now().await;
-                        continue;
-                    }
-                    let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
-                    return Next { due: claimed.next_due, look_at };
                 }
                 Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again().await,
                 Err(error) => {
@@ -219,29 +229,40 @@ impl Desk {
         self.queues
             .iter()
             .filter(|place| free(place) > 0 && behind <= 2 * place.total.max(64))
-            .map(|place| Want { queue: place.name.clone(), limit: free(place), on_retry: place.on_retry })
+            .map(|place| {
+                // Not everything at once: while a part of the places works, the next part is being claimed.
+                let limit = free(place).min((place.total / 4).max(CLAIM_MIN));
+                Want { queue: place.name.clone(), limit, on_retry: place.on_retry }
+            })
             .collect()
     }
 
-    fn start(self: &Arc<Desk>, lease: Lease, job: Job) {
+    /// The place is taken before anything else is claimed.
+    fn take_place(&self, lease: Lease, job: Job) -> Start {
         let stop = Arc::new(Stop::default());
         let place = self.queues.iter().position(|place| place.name == job.queue);
-        let suspect = job.is_suspect();
-        if suspect {
+        if job.is_suspect() {
             self.suspect.store(true, Ordering::Release);
         }
         if let Some(place) = place {
             self.queues[place].taken.fetch_add(1, Ordering::AcqRel);
         }
         self.running().insert(lease.seq, (lease, stop.clone()));
-        let desk = self.clone();
-        tokio::spawn(async move {
-            let settlement = attempt::run(&desk.inner, lease, job, stop).await;
-            if settlement.is_none() {
-                desk.die();
-            }
-            desk.finished(lease, place, suspect, settlement);
-        });
+        Start { lease, job, stop, place }
+    }
+
+    fn start_all(self: &Arc<Desk>, ready: Vec<Start>) {
+        for Start { lease, job, stop, place } in ready {
+            let desk = self.clone();
+            tokio::spawn(async move {
+                let suspect = job.is_suspect();
+                let settlement = attempt::run(&desk.inner, lease, job, stop).await;
+                if settlement.is_none() {
+                    desk.die();
+                }
+                desk.finished(lease, place, suspect, settlement);
+            });
+        }
     }
 
     fn finished(&self, lease: Lease, place: Option<usize>, suspect: bool, settlement: Option<Settlement>) {

@@ -22,8 +22,9 @@ use async_trait::async_trait;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
+use self::claim::{Read, Taken};
 use self::codec::Names;
-use self::core::{Core, Running};
+use self::core::{Core, Running, SharedRunning};
 use self::writer::Writer;
 use super::{
     Claim, Claimed, Enqueued, Expiry, Filter, HolderId, JobDetail, PAGE_MAX, Page, Paged, QueueCounts,
@@ -43,7 +44,7 @@ pub struct SqliteStore {
     // Declared before the lock, so that the writer is asked to stop before another process may begin.
     writer: Writer,
     readers: Arc<Readers>,
-    running: Arc<RwLock<Running>>,
+    running: SharedRunning,
     changes: watch::Sender<u64>,
     path: PathBuf,
     _lock: Option<File>,
@@ -108,14 +109,12 @@ impl SqliteStore {
 
     async fn read<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&Connection, &mut Names, &Running) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&Connection, &mut Names, &SharedRunning) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
         let (readers, running) = (self.readers.clone(), self.running.clone());
         blocking(move || {
             let (conn, mut names) = readers.take()?;
-            let running = running.read().unwrap_or_else(PoisonError::into_inner);
             let answer = work(&conn, &mut names, &running).map_err(Fault::into_error);
-            drop(running);
             readers.give_back(conn, names);
             answer
         })
@@ -140,7 +139,16 @@ impl Store for SqliteStore {
     }
 
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {
-        self.writer.call(move |core| core.claim(&claim, now)).await
+        let Taken { jobs: places, next_due } = self.writer.call(move |core| core.claim(&claim, now)).await?;
+        if places.is_empty() {
+            return Ok(Claimed { jobs: Vec::new(), next_due });
+        }
+        let Read { jobs, corrupt } =
+            self.read(move |conn, names, running| claim::read(conn, names, running, &places)).await?;
+        if !corrupt.is_empty() {
+            self.writer.call(move |core| core.set_aside(&corrupt, now)).await?;
+        }
+        Ok(Claimed { jobs, next_due })
     }
 
     async fn settle(&self, settlements: Arc<Vec<Settlement>>) -> Result<Vec<Settled>> {

@@ -1,22 +1,36 @@
-//! Jobs are handed out. The write transaction is the lock; one row is written for a whole batch, and no job row.
+//! Jobs are handed out. The write transaction is the lock; one row is written for a whole batch, and no job row. What
+//! the jobs are is read afterwards and elsewhere, so that the writer is free for the next batch.
 
 use std::fmt::Write as _;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 
-use rusqlite::params;
+use rusqlite::{Connection, Row, params};
 
 use super::Fault;
-use super::codec::{hex, ledger};
-use super::core::{ClaimState, Core, Run};
+use super::codec::{Names, Standing, hex};
+use super::core::{ClaimState, Core, Run, SharedRunning};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::Job;
 use crate::machine;
 use crate::queue::OnRetry;
-use crate::store::{Claim, ClaimId, Claimed, HolderId, Lease, Want};
+use crate::store::{Claim, ClaimId, HolderId, Lease, Want};
 
 /// A claim that only meets jobs which must wait for their turn stops here, so that it stays short.
 const HELD_PER_CLAIM_MAX: usize = 1_000;
+
+/// What the writer has handed out.
+pub(super) struct Taken {
+    pub(super) jobs: Vec<Place>,
+    pub(super) next_due: Option<Timestamp>,
+}
+
+/// One of them: where it stands, and by which claim.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    claim: ClaimId,
+    standing: Standing,
+}
 
 /// What a claim is taking.
 struct Taking {
@@ -26,21 +40,40 @@ struct Taking {
     alone: ClaimId,
     /// Whether a job that crashed before may still be taken.
     suspect: bool,
-    jobs: Vec<(Lease, Job)>,
-    held: usize,
+    jobs: Vec<Place>,
+}
+
+/// What the scan has found.
+struct Found {
+    standing: Standing,
+    ordering_key: Option<Arc<str>>,
+}
+
+impl Found {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+        let ordering_key = row.get_ref(12)?.as_str_or_null().ok().flatten().map(Into::into);
+        Ok(Found { standing: Standing::read(row)?, ordering_key })
+    }
+
+    fn seq(&self) -> i64 {
+        self.standing.seq
+    }
+
+    fn is_suspect(&self) -> bool {
+        self.standing.ledger.crashes > 0
+    }
 }
 
 impl Core {
-    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
+    pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Taken, Fault> {
         if !self.holders.contains_key(&claim.holder) {
             return Err(Error::new(ErrorKind::LeaseLost, "this holder has expired and may claim nothing")
                 .with_hint("register again under a new id")
                 .into());
         }
         let [batch, alone] = claim.ids;
-        let jobs = Vec::with_capacity(claim.wants.iter().map(|want| want.limit).sum::<usize>().min(4_096));
         let mut taking =
-            Taking { holder: claim.holder, now, batch, alone, suspect: claim.suspect, jobs, held: 0 };
+            Taking { holder: claim.holder, now, batch, alone, suspect: claim.suspect, jobs: Vec::new() };
         for want in &claim.wants {
             self.take_for(want, &mut taking)?;
         }
@@ -50,18 +83,24 @@ impl Core {
             next_due = next_due.into_iter().chain(next).min();
         }
         self.write_claims(&taking)?;
-        Ok(Claimed { jobs: taking.jobs, next_due })
+        Ok(Taken { jobs: taking.jobs, next_due })
     }
 
     fn take_for(&mut self, want: &Want, taking: &mut Taking) -> Result<(), Fault> {
         let Some(&queue) = self.queue_ids.get(&want.queue) else { return Ok(()) };
         let mut room = want.limit;
         self.take_expired(queue, &mut room, taking)?;
-        if self.queue(queue).paused {
+        let state = self.queue(queue);
+        if state.paused {
             return Ok(());
         }
-        let priorities: Vec<i16> =
-            self.queue(queue).bands.iter().rev().filter(|(_, b)| b.live > 0).map(|(p, _)| *p).collect();
+        let priorities: Vec<i16> = state
+            .bands
+            .iter()
+            .rev()
+            .filter(|(_, band)| band.live > 0)
+            .map(|(priority, _)| *priority)
+            .collect();
         for priority in priorities {
             if room == 0 {
                 break;
@@ -72,52 +111,24 @@ impl Core {
     }
 
     fn take_expired(&mut self, queue: i64, room: &mut usize, taking: &mut Taking) -> Result<(), Fault> {
-        let now = taking.now.as_millis();
-        let found = self.read_jobs(include_str!("claim_expired.sql"), &[&queue, &now], *room, taking)?;
-        for job in found {
-            *room -= 1;
-            taking.suspect &= !job.is_suspect();
-            self.take(queue, job, taking);
-        }
-        Ok(())
-    }
-
-    /// Reads jobs that do not run, and sets aside those that are not what was written.
-    fn read_jobs(
-        &mut self,
-        sql: &str,
-        arguments: &[&dyn rusqlite::ToSql],
-        limit: usize,
-        taking: &Taking,
-    ) -> Result<Vec<Job>, Fault> {
-        let mut suspect = taking.suspect;
-        let mut jobs = Vec::new();
-        let mut corrupt = Vec::new();
+        let mut over = Vec::new();
         {
-            let Core { conn, names, running, .. } = self;
-            let running = running.read().unwrap_or_else(PoisonError::into_inner);
-            let mut statement = conn.prepare_cached(sql)?;
-            let mut rows = statement.query(arguments)?;
-            while jobs.len() < limit
+            let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+            let mut statement = self.conn.prepare_cached(include_str!("claim_expired.sql"))?;
+            let mut rows = statement.query(params![queue, taking.now.as_millis()])?;
+            while over.len() < *room
                 && let Some(row) = rows.next()?
             {
-                let seq: i64 = row.get(0)?;
-                if running.0.contains_key(&seq) || (row.get::<_, u32>(4)? > 0 && !suspect) {
-                    continue;
-                }
-                match names.job(conn, row)? {
-                    Some(job) => {
-                        suspect &= !job.is_suspect();
-                        jobs.push(job);
-                    }
-                    None => corrupt.push((seq, ledger(row, 2)?)),
+                let found = Found::read(row)?;
+                if !running.0.contains_key(&found.seq()) && (!found.is_suspect() || taking.suspect) {
+                    taking.suspect &= !found.is_suspect();
+                    over.push(found);
                 }
             }
         }
-        for (seq, ledger) in corrupt {
-            self.bury_corrupt(seq, machine::corrupt(ledger, taking.now), taking.now)?;
-        }
-        Ok(jobs)
+        *room -= over.len();
+        over.into_iter().for_each(|found| self.take(queue, &found, taking));
+        Ok(())
     }
 
     fn take_due(
@@ -129,50 +140,31 @@ impl Core {
         taking: &mut Taking,
     ) -> Result<(), Fault> {
         let mut cursor = self.queue(queue).bands.entry(priority).or_default().cursor;
-        // The cursor goes on only over what runs or is held: what was left for later is met again.
-        let mut everything = true;
-        let mut corrupt = Vec::new();
-        let mut turns = Vec::new();
+        let (mut due, mut turns) = (Vec::new(), Vec::new());
         {
-            let Core { conn, names, running, claims, queues, .. } = self;
-            let mut running = running.write().unwrap_or_else(PoisonError::into_inner);
-            let mut statement = conn.prepare_cached(include_str!("claim_due.sql"))?;
-            let now = taking.now.as_millis();
-            let mut rows = statement.query(params![queue, priority, now, cursor.0, cursor.1])?;
-            while *room > 0
+            let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+            let mut statement = self.conn.prepare_cached(include_str!("claim_due.sql"))?;
+            let mut rows =
+                statement.query(params![queue, priority, taking.now.as_millis(), cursor.0, cursor.1])?;
+            // The cursor goes on only over what runs: what was left for later is met again.
+            let mut everything = true;
+            while due.len() < *room
                 && turns.len() < HELD_PER_CLAIM_MAX
                 && let Some(row) = rows.next()?
             {
-                let place: (i64, i64) = (row.get(1)?, row.get(0)?);
-                let suspect = row.get::<_, u32>(4)? > 0;
-                if suspect && !taking.suspect && !running.0.contains_key(&place.1) {
+                let found = Found::read(row)?;
+                let place = (found.standing.due_at, found.seq());
+                if running.0.contains_key(&found.seq()) {
+                    // It is being taken care of.
+                } else if found.ordering_key.is_some() {
+                    // Whether it is its turn is asked when the scan is done, because asking may write.
                     everything = false;
-                    continue;
-                }
-                if !running.0.contains_key(&place.1) {
-                    match names.job(conn, row)? {
-                        None => corrupt.push((place.1, ledger(row, 2)?)),
-                        Some(job) if job.extras().ordering_key.is_some() => {
-                            // Whether it is its turn is asked when the scan is done, because asking may write.
-                            everything = false;
-                            turns.push(job);
-                            continue;
-                        }
-                        Some(job) => {
-                            *room -= 1;
-                            taking.suspect &= !suspect;
-                            let id = if suspect { taking.alone } else { taking.batch };
-                            let lease =
-                                Lease { claim: id, job: job.id, seq: job.seq, attempt: job.ledger.attempt };
-                            running.0.insert(job.seq, Run { lease, since: taking.now });
-                            let holder = taking.holder;
-                            claims.entry(id).or_insert_with(|| ClaimState::of(holder)).held.insert(job.seq);
-                            if let Some(queue) = queues.get_mut(&queue) {
-                                queue.running += 1;
-                            }
-                            taking.jobs.push((lease, job));
-                        }
-                    }
+                    turns.push(found);
+                } else if found.is_suspect() && !taking.suspect {
+                    everything = false;
+                } else {
+                    taking.suspect &= !found.is_suspect();
+                    due.push(found);
                 }
                 if everything {
                     cursor = place;
@@ -180,31 +172,29 @@ impl Core {
             }
         }
         self.queue(queue).bands.entry(priority).or_default().cursor = cursor;
-        for (seq, ledger) in corrupt {
-            self.bury_corrupt(seq, machine::corrupt(ledger, taking.now), taking.now)?;
-        }
+        *room -= due.len();
+        due.iter().for_each(|found| self.take(queue, found, taking));
         self.take_turns(queue, turns, on_retry, room, taking)
     }
 
     fn take_turns(
         &mut self,
         queue: i64,
-        turns: Vec<Job>,
+        turns: Vec<Found>,
         on_retry: OnRetry,
         room: &mut usize,
         taking: &mut Taking,
     ) -> Result<(), Fault> {
-        for job in turns {
-            if *room == 0 || (job.is_suspect() && !taking.suspect) {
+        for found in turns {
+            if *room == 0 || (found.is_suspect() && !taking.suspect) {
                 continue;
             }
-            if self.is_its_turn(queue, &job, on_retry, taking.now)? {
+            if self.is_its_turn(queue, &found, on_retry, taking.now)? {
                 *room -= 1;
-                taking.suspect &= !job.is_suspect();
-                self.take(queue, job, taking);
+                taking.suspect &= !found.is_suspect();
+                self.take(queue, &found, taking);
             } else {
-                self.conn.prepare_cached(include_str!("hold.sql"))?.execute([job.seq])?;
-                taking.held += 1;
+                self.conn.prepare_cached(include_str!("hold.sql"))?.execute([found.seq()])?;
             }
         }
         Ok(())
@@ -214,20 +204,21 @@ impl Core {
     fn is_its_turn(
         &mut self,
         queue: i64,
-        job: &Job,
+        found: &Found,
         on_retry: OnRetry,
         now: Timestamp,
     ) -> Result<bool, Fault> {
-        let Some(key) = job.extras().ordering_key.clone() else { return Ok(true) };
+        let Some(key) = found.ordering_key.clone() else { return Ok(true) };
         let before = {
             let mut statement = self.conn.prepare_cached(include_str!("before_in_order.sql"))?;
-            let mut rows = statement.query(params![queue, &*key, job.seq])?;
+            let mut rows = statement.query(params![queue, &*key, found.seq()])?;
             let mut before = None;
             while before.is_none()
                 && let Some(row) = rows.next()?
             {
                 let blocks = on_retry == OnRetry::Block || row.get::<_, i64>(1)? <= now.as_millis();
-                before = blocks.then_some((row.get::<_, i64>(0)?, row.get::<_, i64>(2)? != 0));
+                before =
+                    if blocks { Some((row.get::<_, i64>(0)?, row.get::<_, i64>(2)? != 0)) } else { None };
             }
             before
         };
@@ -241,26 +232,26 @@ impl Core {
         Ok(before.is_none())
     }
 
-    fn take(&mut self, queue: i64, job: Job, taking: &mut Taking) {
-        let id = if job.is_suspect() { taking.alone } else { taking.batch };
-        let lease = Lease { claim: id, job: job.id, seq: job.seq, attempt: job.ledger.attempt };
-        let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);
-        running.0.insert(job.seq, Run { lease, since: taking.now });
-        drop(running);
-        self.claims.entry(id).or_insert_with(|| ClaimState::of(taking.holder)).held.insert(job.seq);
-        if let Some(key) = job.extras().ordering_key.clone() {
+    fn take(&mut self, queue: i64, found: &Found, taking: &mut Taking) {
+        let seq = found.seq();
+        let claim = if found.is_suspect() { taking.alone } else { taking.batch };
+        let run = Run { claim, attempt: found.standing.ledger.attempt, since: taking.now };
+        self.running.write().unwrap_or_else(PoisonError::into_inner).0.insert(seq, run);
+        self.claims.entry(claim).or_insert_with(|| ClaimState::of(taking.holder)).held.insert(seq);
+        if let Some(key) = found.ordering_key.clone() {
             self.keys_running.insert((queue, key));
         }
         self.queue(queue).running += 1;
-        taking.jobs.push((lease, job));
+        taking.jobs.push(Place { claim, standing: found.standing });
     }
 
     fn write_claims(&mut self, taking: &Taking) -> Result<(), Fault> {
         for id in [taking.batch, taking.alone] {
             let mut listed = String::from("[");
-            for (lease, _) in taking.jobs.iter().filter(|(lease, _)| lease.claim == id) {
+            for place in taking.jobs.iter().filter(|place| place.claim == id) {
                 let comma = if listed.len() > 1 { "," } else { "" };
-                write!(listed, "{comma}[{},{}]", lease.seq, lease.attempt).expect("writing to a string");
+                let Standing { seq, ledger, .. } = place.standing;
+                write!(listed, "{comma}[{seq},{}]", ledger.attempt).expect("writing to a string");
             }
             listed.push(']');
             if listed.len() > 2 {
@@ -305,6 +296,55 @@ impl Core {
         }
         Ok(next.map(Timestamp::from_millis))
     }
+
+    /// Claimed jobs turned out not to be what was written: they are set aside for a person, and never run.
+    pub(super) fn set_aside(&mut self, corrupt: &[Place], now: Timestamp) -> Result<(), Fault> {
+        for Place { claim, standing } in corrupt {
+            if self.strike_off(*claim, standing.seq, standing.ledger.attempt)? {
+                self.bury_corrupt(standing.seq, machine::corrupt(standing.ledger, now), now)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What was claimed, and what turned out not to be what was written.
+pub(super) struct Read {
+    pub(super) jobs: Vec<(Lease, Job)>,
+    pub(super) corrupt: Vec<Place>,
+}
+
+/// Reads what the claimed jobs are. One that was taken away meanwhile is left out.
+pub(super) fn read(
+    conn: &Connection,
+    names: &mut Names,
+    running: &SharedRunning,
+    places: &[Place],
+) -> Result<Read, Fault> {
+    let seqs: Vec<i64> = places.iter().map(|place| place.standing.seq).collect();
+    let listed = serde_json::to_string(&seqs).expect("numbers can be written");
+    let mut read = Read { jobs: Vec::with_capacity(places.len()), corrupt: Vec::new() };
+    let mut statement = conn.prepare_cached(include_str!("claimed_jobs.sql"))?;
+    let mut rows = statement.query([listed])?;
+    let mut next = rows.next()?;
+    for place in places {
+        let Place { claim, standing } = *place;
+        let found = next.filter(|row| row.get::<_, i64>(0) == Ok(standing.seq));
+        match found.map(|row| names.job(conn, row, 1, standing)).transpose()?.flatten() {
+            Some(job) => {
+                let attempt = standing.ledger.attempt;
+                read.jobs.push((Lease { claim, job: job.id, seq: standing.seq, attempt }, job));
+            }
+            None => read.corrupt.push(*place),
+        }
+        if found.is_some() {
+            next = rows.next()?;
+        }
+    }
+    let running = running.read().unwrap_or_else(PoisonError::into_inner);
+    read.jobs
+        .retain(|(lease, _)| running.0.get(&lease.seq).is_some_and(|run| run.is(lease.claim, lease.attempt)));
+    Ok(read)
 }
 
 impl ClaimState {

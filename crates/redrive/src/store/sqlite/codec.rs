@@ -16,12 +16,50 @@ const POLICY_VERSION: i64 = 1;
 /// Names and policies are few; whoever makes up thousands pays for looking them up.
 const CACHE_MAX: usize = 4_096;
 
-/// The columns every statement that reads whole jobs selects, in this order.
-pub(super) const COLUMNS: &str = "live.seq, live.due_at, live.attempt, live.failures, live.crashes, live.snoozes, \
-    live.holds, live.interruptions, live.generation, live.reason, live.last_delay_ms, live.held, \
-    jobs.id, jobs.kind, jobs.queue, jobs.priority, jobs.policy, jobs.created_at, jobs.checksum, jobs.external, \
-    jobs.unique_key, jobs.ordering_key, jobs.destination, jobs.parent, jobs.labels, jobs.deadline, jobs.start_by, \
-    jobs.timeout_ms, jobs.revived_at, jobs.payload";
+/// The columns that say where a job stands, as [`Standing::read`] expects them.
+pub(super) const STANDING: &str = "live.seq, live.due_at, live.attempt, live.failures, live.crashes, live.snoozes, \
+    live.holds, live.interruptions, live.generation, live.reason, live.last_delay_ms, live.held";
+/// The columns that say what a job is, as [`Names::job`] expects them.
+pub(super) const CONTENT: &str = "jobs.id, jobs.kind, jobs.queue, jobs.priority, jobs.policy, jobs.created_at, \
+    jobs.checksum, jobs.external, jobs.unique_key, jobs.ordering_key, jobs.destination, jobs.parent, jobs.labels, \
+    jobs.deadline, jobs.start_by, jobs.timeout_ms, jobs.revived_at, jobs.payload";
+
+/// Where a job stands that is not final.
+#[derive(Clone, Copy)]
+pub(super) struct Standing {
+    pub(super) seq: i64,
+    pub(super) due_at: i64,
+    pub(super) ledger: Ledger,
+    reason: Reason,
+    last_delay: Option<Duration>,
+}
+
+impl Standing {
+    /// From the first twelve columns.
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Standing> {
+        let reason = if row.get::<_, i64>(11)? != 0 {
+            Reason::Order
+        } else {
+            let word = row.get_ref(9)?.as_str_or_null().ok().flatten();
+            word.and_then(Reason::parse).unwrap_or(Reason::Scheduled)
+        };
+        Ok(Standing {
+            seq: row.get(0)?,
+            due_at: row.get(1)?,
+            ledger: Ledger {
+                attempt: row.get(2)?,
+                failures: row.get(3)?,
+                crashes: row.get(4)?,
+                snoozes: row.get(5)?,
+                holds: row.get(6)?,
+                interruptions: row.get(7)?,
+                generation: row.get(8)?,
+            },
+            reason,
+            last_delay: row.get::<_, Option<i64>>(10)?.map(millis),
+        })
+    }
+}
 
 /// Names and policies that were met before, so that a row costs no allocation for them.
 #[derive(Default)]
@@ -94,77 +132,66 @@ impl Names {
         Ok(id)
     }
 
-    /// Reads a job, or says that the row is not what was written.
-    pub(super) fn job(&mut self, conn: &Connection, row: &Row<'_>) -> Result<Option<Job>, Fault> {
-        let Some(policy) = self.policy(conn, row.get(16)?)? else { return Ok(None) };
-        let Ok(id) = row.get_ref(12)?.as_str().unwrap_or_default().parse::<JobId>() else { return Ok(None) };
-        let Ok(payload) = row.get_ref(29)?.as_str() else { return Ok(None) };
-        let Ok(kind) = row.get_ref(13)?.as_str() else { return Ok(None) };
-        let Some(extras) = extras(row)? else { return Ok(None) };
+    /// Reads what a job is from the columns at `from`; `None` if the row is not what was written.
+    pub(super) fn job(
+        &mut self,
+        conn: &Connection,
+        row: &Row<'_>,
+        from: usize,
+        standing: Standing,
+    ) -> Result<Option<Job>, Fault> {
+        let Some(policy) = self.policy(conn, row.get(from + 4)?)? else { return Ok(None) };
+        let Ok(id) = row.get_ref(from)?.as_str().unwrap_or_default().parse::<JobId>() else {
+            return Ok(None);
+        };
+        let Ok(kind) = row.get_ref(from + 1)?.as_str() else { return Ok(None) };
+        let Ok(payload) = row.get_ref(from + 17)?.as_str() else { return Ok(None) };
+        let Some(mut extras) = extras(row, from + 8)? else { return Ok(None) };
+        extras.last_delay = standing.last_delay;
         let job = Job {
             id,
-            seq: row.get(0)?,
+            seq: standing.seq,
             kind: self.kind(kind),
-            queue: self.queue(conn, row.get(14)?)?,
-            priority: row.get(15)?,
+            queue: self.queue(conn, row.get(from + 2)?)?,
+            priority: row.get(from + 3)?,
             payload: Json::trusted(payload),
             policy,
-            origin: if row.get(19)? { Origin::External } else { Origin::Engine },
-            ledger: ledger(row, 2)?,
-            state: State::Waiting { due_at: Timestamp::from_millis(row.get(1)?), reason: reason(row)? },
-            created_at: Timestamp::from_millis(row.get(17)?),
-            extras: extras.map(Box::new),
+            origin: if row.get(from + 7)? { Origin::External } else { Origin::Engine },
+            ledger: standing.ledger,
+            state: State::Waiting {
+                due_at: Timestamp::from_millis(standing.due_at),
+                reason: standing.reason,
+            },
+            created_at: Timestamp::from_millis(row.get(from + 5)?),
+            extras: (extras != Extras::default()).then(|| Box::new(extras)),
         };
-        let intact = i64::from(job.checksum()) == row.get::<_, i64>(18)?;
+        let intact = i64::from(job.checksum()) == row.get::<_, i64>(from + 6)?;
         Ok(intact.then_some(job))
     }
 }
 
-/// Seven counters from the column on.
-pub(super) fn ledger(row: &Row<'_>, from: usize) -> rusqlite::Result<Ledger> {
-    Ok(Ledger {
-        attempt: row.get(from)?,
-        failures: row.get(from + 1)?,
-        crashes: row.get(from + 2)?,
-        snoozes: row.get(from + 3)?,
-        holds: row.get(from + 4)?,
-        interruptions: row.get(from + 5)?,
-        generation: row.get(from + 6)?,
-    })
-}
-
-fn reason(row: &Row<'_>) -> rusqlite::Result<Reason> {
-    if row.get::<_, i64>(11)? != 0 {
-        return Ok(Reason::Order);
-    }
-    let word = row.get_ref(9)?;
-    Ok(word.as_str_or_null().ok().flatten().and_then(Reason::parse).unwrap_or(Reason::Scheduled))
-}
-
-/// `None` if the row cannot be what was written; `Some(None)` for the many jobs that have nothing special.
-fn extras(row: &Row<'_>) -> Result<Option<Option<Extras>>, Fault> {
+/// What is rarely set, from nine columns; `None` if the row cannot be what was written.
+fn extras(row: &Row<'_>, from: usize) -> Result<Option<Extras>, Fault> {
     let text = |index| -> rusqlite::Result<Option<Arc<str>>> {
         Ok(row.get_ref(index)?.as_str_or_null().ok().flatten().map(Into::into))
     };
-    let time = |index| -> rusqlite::Result<Option<Timestamp>> {
-        Ok(row.get::<_, Option<i64>>(index)?.map(Timestamp::from_millis))
-    };
-    let parent = text(23)?.map(|id| id.parse::<JobId>()).transpose();
-    let labels = text(24)?.map(|json| serde_json::from_str::<BTreeMap<String, String>>(&json)).transpose();
+    let number = |index| row.get::<_, Option<i64>>(index);
+    let parent = text(from + 3)?.map(|id| id.parse::<JobId>()).transpose();
+    let labels =
+        text(from + 4)?.map(|json| serde_json::from_str::<BTreeMap<String, String>>(&json)).transpose();
     let (Ok(parent), Ok(labels)) = (parent, labels) else { return Ok(None) };
-    let extras = Extras {
-        key: text(20)?,
-        ordering_key: text(21)?,
-        destination: text(22)?,
+    Ok(Some(Extras {
+        key: text(from)?,
+        ordering_key: text(from + 1)?,
+        destination: text(from + 2)?,
         parent,
         labels: labels.unwrap_or_default(),
-        deadline: time(25)?,
-        start_by: time(26)?,
-        timeout: row.get::<_, Option<i64>>(27)?.map(millis),
-        last_delay: row.get::<_, Option<i64>>(10)?.map(millis),
-        revived_at: time(28)?,
-    };
-    Ok(Some((extras != Extras::default()).then_some(extras)))
+        deadline: number(from + 5)?.map(Timestamp::from_millis),
+        start_by: number(from + 6)?.map(Timestamp::from_millis),
+        timeout: number(from + 7)?.map(millis),
+        revived_at: number(from + 8)?.map(Timestamp::from_millis),
+        last_delay: None,
+    }))
 }
 
 /// The state of a job that is final, from `state, why, finished_at` at the column on.

@@ -11,7 +11,6 @@ use rusqlite::{Connection, params};
 use super::Fault;
 use super::codec::{Names, hex, unhex};
 use crate::clock::Timestamp;
-use crate::job::JobId;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
 use crate::store::{ClaimId, HolderId, Lease, QueueCounts};
 
@@ -25,7 +24,7 @@ pub(super) struct Core {
     pub(super) queue_ids: HashMap<Arc<str>, i64>,
     pub(super) holders: BTreeMap<HolderId, Timestamp>,
     pub(super) claims: HashMap<ClaimId, ClaimState>,
-    pub(super) running: Arc<RwLock<Running>>,
+    pub(super) running: SharedRunning,
     /// Ordering keys of jobs that run.
     pub(super) keys_running: HashSet<(i64, Arc<str>)>,
     /// Where the sweep of finished jobs goes on.
@@ -44,10 +43,21 @@ pub(super) type Reopen = Box<dyn Fn() -> crate::error::Result<Connection> + Send
 #[derive(Default)]
 pub(super) struct Running(pub(super) HashMap<i64, Run>);
 
-#[derive(Clone)]
+/// Shared with readers, who look for a moment at a time: the writer must not wait for a long list.
+pub(super) type SharedRunning = Arc<RwLock<Running>>;
+
+#[derive(Clone, Copy)]
 pub(super) struct Run {
-    pub(super) lease: Lease,
+    pub(super) claim: ClaimId,
+    pub(super) attempt: u32,
     pub(super) since: Timestamp,
+}
+
+impl Run {
+    /// Whether this is what the lease speaks of.
+    pub(super) fn is(&self, claim: ClaimId, attempt: u32) -> bool {
+        self.claim == claim && self.attempt == attempt
+    }
 }
 
 pub(super) struct ClaimState {
@@ -81,14 +91,30 @@ impl Default for Band {
     }
 }
 
+impl Band {
+    /// The cursor must not be beyond a job that may be taken.
+    fn in_scan(&mut self, due_at: i64, seq: i64) {
+        if (due_at, seq) <= self.cursor {
+            self.cursor = (due_at, seq - 1);
+        }
+    }
+}
+
 impl QueueState {
     pub(super) fn live(&self) -> u64 {
         self.bands.values().map(|band| band.live).sum()
     }
+
+    /// A job has come among the live ones.
+    pub(super) fn admit(&mut self, priority: i16, due_at: i64, seq: i64) {
+        let band = self.bands.entry(priority).or_default();
+        band.live += 1;
+        band.in_scan(due_at, seq);
+    }
 }
 
 impl Core {
-    pub(super) fn open(open_again: Reopen, running: Arc<RwLock<Running>>) -> Result<Core, Fault> {
+    pub(super) fn open(open_again: Reopen, running: SharedRunning) -> Result<Core, Fault> {
         let mut core = Core {
             conn: open_again()?,
             open_again,
@@ -191,19 +217,18 @@ impl Core {
         while let Some(row) = rows.next()? {
             let claim = ClaimId(unhex(&row.get::<_, String>(0)?));
             let since = Timestamp::from_millis(row.get(2)?);
-            let Ok(job) = row.get::<_, String>(5)?.parse::<JobId>() else { continue };
-            let lease = Lease { claim, job, seq: row.get(3)?, attempt: row.get(4)? };
-            let queue: i64 = row.get(6)?;
-            if let Some(key) = row.get::<_, Option<String>>(7)? {
+            let (seq, attempt) = (row.get(3)?, row.get(4)?);
+            let queue: i64 = row.get(5)?;
+            if let Some(key) = row.get::<_, Option<String>>(6)? {
                 self.keys_running.insert((queue, key.into()));
             }
             if let Some(state) = self.claims.get_mut(&claim) {
-                state.held.insert(lease.seq);
+                state.held.insert(seq);
             }
             if let Some(queue) = self.queues.get_mut(&queue) {
                 queue.running += 1;
             }
-            running.0.insert(lease.seq, Run { lease, since });
+            running.0.insert(seq, Run { claim, attempt, since });
         }
         Ok(())
     }
@@ -227,10 +252,7 @@ impl Core {
 
     /// A job is in the due scan at this place from now on.
     pub(super) fn in_scan(&mut self, queue: i64, priority: i16, due_at: i64, seq: i64) {
-        let band = self.queue(queue).bands.entry(priority).or_default();
-        if (due_at, seq) <= band.cursor {
-            band.cursor = (due_at, seq - 1);
-        }
+        self.queue(queue).bands.entry(priority).or_default().in_scan(due_at, seq);
         self.woke = true;
     }
 

@@ -6,7 +6,7 @@ use super::codec::{Names, as_millis};
 use super::core::Core;
 use super::{Fault, settle};
 use crate::clock::Timestamp;
-use crate::job::{Job, JobId, OnConflict, Reason, State};
+use crate::job::{Job, JobId, Ledger, OnConflict, Reason, State};
 use crate::machine::Admission;
 use crate::policy::Origin;
 use crate::store::{Enqueued, How, key_running, key_taken, queue_full, replaced};
@@ -16,7 +16,54 @@ impl Core {
         // Whatever can be refused is refused before the first write, so that a refusal leaves no trace.
         self.refuse_beyond_capacity(jobs)?;
         self.refuse_conflicts(jobs)?;
-        jobs.iter().map(|admission| self.enqueue_one(admission)).collect()
+        let mut answers = Vec::with_capacity(jobs.len());
+        for run in jobs.chunk_by(|a, b| is_plain(a) == is_plain(b)) {
+            if is_plain(&run[0]) {
+                self.enqueue_plain(run, &mut answers)?;
+            } else {
+                for admission in run {
+                    answers.push(self.enqueue_one(admission)?);
+                }
+            }
+        }
+        Ok(answers)
+    }
+
+    /// The same as [`Core::enqueue_one`] for jobs without anything special, with the statements looked up once.
+    fn enqueue_plain(&mut self, jobs: &[Admission], answers: &mut Vec<Enqueued>) -> Result<(), Fault> {
+        let ids: Vec<(i64, i64)> = jobs
+            .iter()
+            .map(|Admission { job, .. }| {
+                Ok((self.queue_id(&job.queue)?, self.names.policy_id(&self.conn, &job.policy)?))
+            })
+            .collect::<Result<_, Fault>>()?;
+        let Core { conn, queues, .. } = self;
+        let mut insert_job = conn.prepare_cached(include_str!("enqueue_plain_job.sql"))?;
+        let mut insert_live = conn.prepare_cached(include_str!("enqueue_plain_live.sql"))?;
+        for (Admission { job, .. }, (queue, policy)) in jobs.iter().zip(ids) {
+            let changed = insert_job.execute(params![
+                job.id.encode(&mut [0; 36]),
+                &*job.kind,
+                queue,
+                job.priority,
+                policy,
+                job.created_at.as_millis(),
+                job.checksum(),
+                job.payload.as_str(),
+            ])?;
+            if changed == 0 {
+                answers.push(Enqueued { id: job.id, how: How::Existing });
+                continue;
+            }
+            let (seq, due_at) = (conn.last_insert_rowid(), job.due_at().as_millis());
+            insert_live.execute(params![seq, queue, job.priority, due_at])?;
+            let state = queues.entry(queue).or_default();
+            state.news.enqueued += 1;
+            state.admit(job.priority, due_at, seq);
+            answers.push(Enqueued { id: job.id, how: How::Created });
+        }
+        self.woke = true;
+        Ok(())
     }
 
     fn refuse_beyond_capacity(&self, jobs: &[Admission]) -> Result<(), Fault> {
@@ -80,8 +127,8 @@ impl Core {
         }
         let state = self.queue(queue);
         state.news.enqueued += 1;
-        state.bands.entry(job.priority).or_default().live += 1;
-        self.in_scan(queue, job.priority, due_at, seq);
+        state.admit(job.priority, due_at, seq);
+        self.woke = true;
         Ok(Enqueued { id: job.id, how: How::Created })
     }
 
@@ -103,10 +150,20 @@ impl Core {
     /// Puts a job that is known already among the live ones.
     pub(super) fn insert_live_again(&mut self, job: &Job, queue: i64) -> Result<(), Fault> {
         let due_at = insert_live(&self.conn, job, queue, job.seq)?;
-        self.queue(queue).bands.entry(job.priority).or_default().live += 1;
-        self.in_scan(queue, job.priority, due_at, job.seq);
+        self.queue(queue).admit(job.priority, due_at, job.seq);
+        self.woke = true;
         Ok(())
     }
+}
+
+/// Nothing special about it: its rows are the shortest ones.
+fn is_plain(admission: &Admission) -> bool {
+    let job = &admission.job;
+    job.extras.is_none()
+        && admission.history.is_empty()
+        && job.origin == Origin::Engine
+        && job.ledger == Ledger::default()
+        && matches!(job.state, State::Waiting { reason: Reason::Scheduled, .. })
 }
 
 /// Who has this key.

@@ -1,13 +1,14 @@
 //! Looking: one job, lists, the activity log. Works on any connection, and never writes.
 
 use std::fmt::Write as _;
+use std::sync::PoisonError;
 
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 use super::Fault;
-use super::codec::{COLUMNS, Names, final_state};
-use super::core::{Core, Running};
+use super::codec::{CONTENT, Names, STANDING, Standing, final_state};
+use super::core::{Core, SharedRunning};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
@@ -18,7 +19,7 @@ use crate::store::{Filter, JobDetail, Page, Paged};
 pub(super) fn list(
     conn: &Connection,
     names: &mut Names,
-    running: &Running,
+    running: &SharedRunning,
     filter: &Filter,
     page: Page,
 ) -> Result<Paged, Fault> {
@@ -29,12 +30,11 @@ pub(super) fn list(
     while paged.jobs.len() < page.limit
         && let Some(row) = rows.next()?
     {
-        let Some(mut job) = names.job(conn, row)? else { continue };
-        job.state = match (final_state(row, 30)?, running.0.get(&job.seq)) {
+        let Some(mut job) = names.job(conn, row, 12, Standing::read(row)?)? else { continue };
+        let run = running.read().unwrap_or_else(PoisonError::into_inner).0.get(&job.seq).copied();
+        job.state = match (final_state(row, 30)?, run) {
             (Some(state), _) => state,
-            (None, Some(run)) if run.lease.attempt == job.ledger.attempt => {
-                State::Running { since: run.since }
-            }
+            (None, Some(run)) if run.attempt == job.ledger.attempt => State::Running { since: run.since },
             (None, _) => job.state,
         };
         // Whether it runs is in memory, and labels are in one column: the rest of the filter is checked here.
@@ -50,14 +50,14 @@ pub(super) fn list(
 
 /// The statement for a filter. Values are always bound; the table that holds the fewest candidates drives.
 fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
-    let columns = COLUMNS.replace("live.seq", "jobs.seq");
+    let standing = STANDING.replace("live.seq", "jobs.seq");
     // A final job's counters are in its last row.
-    let columns = ["attempt", "failures", "crashes", "snoozes", "holds", "interruptions", "generation"]
+    let standing = ["attempt", "failures", "crashes", "snoozes", "holds", "interruptions", "generation"]
         .iter()
-        .fold(columns, |text, name| {
+        .fold(standing, |text, name| {
             text.replace(&format!("live.{name},"), &format!("coalesce(live.{name}, done.{name}),"))
         });
-    let columns = columns
+    let standing = standing
         .replace("live.due_at", "coalesce(live.due_at, 0)")
         .replace("live.held", "coalesce(live.held, 0)");
     let only =
@@ -75,7 +75,7 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
         "redrive_jobs AS jobs LEFT JOIN redrive_live AS live ON live.seq = jobs.seq \
          LEFT JOIN redrive_done AS done ON done.seq = jobs.seq WHERE 1"
     };
-    let mut sql = format!("SELECT {columns}, done.state, done.why, done.finished_at FROM {from}");
+    let mut sql = format!("SELECT {standing}, {CONTENT}, done.state, done.why, done.finished_at FROM {from}");
     let mut arguments = Vec::new();
     let mut condition = |text: &str, value: Value| {
         arguments.push(value);
@@ -117,7 +117,7 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
 pub(super) fn get(
     conn: &Connection,
     names: &mut Names,
-    running: &Running,
+    running: &SharedRunning,
     id: JobId,
 ) -> Result<Option<JobDetail>, Fault> {
     let paged = list(conn, names, running, &Filter::id(id), Page { before: None, limit: 1 })?;
@@ -178,7 +178,6 @@ impl Core {
     }
 
     pub(super) fn list(&mut self, filter: &Filter, page: Page) -> Result<Paged, Fault> {
-        let running = self.running.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        list(&self.conn, &mut self.names, &running, filter, page)
+        list(&self.conn, &mut self.names, &self.running, filter, page)
     }
 }

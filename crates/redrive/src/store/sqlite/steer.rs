@@ -12,7 +12,7 @@ use crate::job::{Ending, Job, JobId, State, StateName};
 use crate::machine::{self, Command, Steer, Transition};
 use crate::queue::Retention;
 use crate::stats::Activity;
-use crate::store::{Filter, Page, cancelled_attempt};
+use crate::store::{Filter, Lease, Page, cancelled_attempt};
 
 /// How many finished jobs one sweep looks at for each one it may forget.
 const SWEEP_FACTOR: usize = 20;
@@ -81,19 +81,19 @@ impl Core {
                 &cancelled_attempt(next.ledger.attempt, since, now),
             )?;
             trim_attempts(&self.conn, job.seq, next.ledger.attempt)?;
-            self.take_away(job.seq);
+            self.take_away(job);
         } else {
             self.finish(queue, job, job.ledger.attempt, &transition, None)?;
         }
         self.let_next_go(queue, job.extras().ordering_key.as_deref())
     }
 
-    fn take_away(&mut self, seq: i64) {
+    fn take_away(&mut self, job: &Job) {
         let mut running = self.running.write().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(run) = running.0.remove(&seq) else { return };
-        if let Some(claim) = self.claims.get_mut(&run.lease.claim) {
-            claim.held.remove(&seq);
-            claim.lost.push(run.lease);
+        let Some(run) = running.0.remove(&job.seq) else { return };
+        if let Some(claim) = self.claims.get_mut(&run.claim) {
+            claim.held.remove(&job.seq);
+            claim.lost.push(Lease { claim: run.claim, job: job.id, seq: job.seq, attempt: run.attempt });
         }
     }
 
