@@ -209,6 +209,12 @@ impl Engine {
         )))
     }
 
+    /// Looks now for jobs that were enqueued in a transaction of your own, instead of within a second.
+    pub async fn wake(&self) -> Result<()> {
+        // Whatever is asked of a store makes it look first.
+        self.inner.store.counts().await.map(drop)
+    }
+
     /// Stops handing out jobs of a queue, on every engine of the store.
     pub async fn pause(&self, queue: &str) -> Result<()> {
         self.inner.store.pause(queue, true).await

@@ -330,6 +330,17 @@ pub(crate) const HISTORY_FIRST: u32 = 10;
 /// See [`HISTORY_FIRST`].
 pub(crate) const HISTORY_LAST: u32 = 90;
 
+/// Of the queues that have a capacity: what it is, and how many of these jobs want in.
+pub(crate) fn coming(jobs: &[Admission]) -> BTreeMap<&Arc<str>, (u64, u64)> {
+    let mut coming = BTreeMap::new();
+    for Admission { job, capacity, .. } in jobs {
+        if let Some(capacity) = capacity {
+            coming.entry(&job.queue).or_insert((*capacity, 0)).1 += 1;
+        }
+    }
+    coming
+}
+
 /// Put into an existing job's place: new content, restarted counters, the same id and fence.
 pub(crate) fn replaced(old: &Job, mut new: Job) -> Job {
     new.extras_mut().revived_at = Some(new.created_at);

@@ -216,13 +216,10 @@ impl World {
     }
 
     fn refuse_beyond_capacity(&self, jobs: &[Admission]) -> Result<()> {
-        for admission in jobs {
-            let Some(capacity) = admission.capacity else { continue };
-            let queue = &admission.job.queue;
+        for (queue, (capacity, coming)) in super::coming(jobs) {
             let live =
                 self.rows.values().filter(|row| row.job.queue == *queue && !row.job.state.is_final()).count();
-            let coming = jobs.iter().filter(|other| other.job.queue == *queue).count();
-            if (live + coming) as u64 > capacity {
+            if live as u64 + coming > capacity {
                 return Err(super::queue_full(queue, capacity));
             }
         }

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::job::{Job, JobId, Ledger, OnConflict, Reason, State};
 use crate::machine::Admission;
 use crate::policy::Origin;
-use crate::store::{Enqueued, How, key_running, key_taken, queue_full, replaced};
+use crate::store::{Enqueued, How, coming, key_running, key_taken, queue_full, replaced};
 
 impl Core {
     pub(super) fn enqueue(&mut self, jobs: &[Admission]) -> Result<Vec<Enqueued>, Fault> {
@@ -67,12 +67,9 @@ impl Core {
     }
 
     fn refuse_beyond_capacity(&self, jobs: &[Admission]) -> Result<(), Fault> {
-        for admission in jobs {
-            let Some(capacity) = admission.capacity else { continue };
-            let queue = &admission.job.queue;
+        for (queue, (capacity, coming)) in coming(jobs) {
             let live =
                 self.queue_ids.get(queue).and_then(|id| self.queues.get(id)).map_or(0, |queue| queue.live());
-            let coming = jobs.iter().filter(|other| other.job.queue == *queue).count() as u64;
             if live + coming > capacity {
                 return Err(queue_full(queue, capacity).into());
             }
