@@ -161,6 +161,8 @@ pub struct Transition {
     pub ending: Ending,
     /// Why, if it failed.
     pub failure: Option<Failure>,
+    /// What it has in common with other failures of the same cause.
+    pub fingerprint: Option<String>,
     /// Which rule judged the failure.
     pub rule: Option<String>,
     /// How long it will wait.
@@ -234,9 +236,8 @@ fn failed(job: &Job, mut ledger: Ledger, failure: Failure, now: Timestamp, rng: 
             by_policy(job, ledger, Ending::Failed, failure.retry_after, now, rng)
         }
     };
-    transition.failure = Some(failure);
     transition.rule = Some(verdict.rule);
-    transition
+    transition.because(failure, job)
 }
 
 fn crashed(job: &Job, mut ledger: Ledger, now: Timestamp, rng: &mut Rng) -> Transition {
@@ -283,7 +284,8 @@ fn waiting(due_at: Timestamp, reason: Reason) -> State {
 
 impl Transition {
     fn new(ledger: Ledger, ending: Ending, state: State) -> Transition {
-        Transition { ledger, state, ending, failure: None, rule: None, delay: None, output: None }
+        let (failure, fingerprint, rule) = (None, None, None);
+        Transition { ledger, state, ending, failure, fingerprint, rule, delay: None, output: None }
     }
 
     /// A wait that ends after the job's time is over is no wait.
@@ -293,6 +295,12 @@ impl Transition {
         {
             self.state = State::Dead { at: now, why: GiveUp::Expired };
         }
+        self
+    }
+
+    fn because(mut self, failure: Failure, job: &Job) -> Transition {
+        self.fingerprint = Some(failure.fingerprint(&job.kind));
+        self.failure = Some(failure);
         self
     }
 
@@ -314,6 +322,7 @@ impl Transition {
             ended_at,
             ending: self.ending,
             failure: self.failure.clone(),
+            fingerprint: self.fingerprint.clone(),
             rule: self.rule.clone(),
             next_at: match self.state {
                 State::Waiting { due_at, .. } => Some(due_at),

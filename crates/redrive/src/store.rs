@@ -354,7 +354,8 @@ pub(crate) fn replaced(old: &Job, mut new: Job) -> Job {
 /// The record of an attempt that a person ended.
 pub(crate) fn cancelled_attempt(attempt: u32, started_at: Timestamp, now: Timestamp) -> AttemptRecord {
     let ending = crate::job::Ending::Cancelled;
-    AttemptRecord { attempt, started_at, ended_at: now, ending, failure: None, rule: None, next_at: None }
+    let (failure, fingerprint, rule, next_at) = (None, None, None, None);
+    AttemptRecord { attempt, started_at, ended_at: now, ending, failure, fingerprint, rule, next_at }
 }
 
 pub(crate) fn queue_full(queue: &str, capacity: u64) -> Error {

@@ -170,6 +170,7 @@ impl NewJob {
             started_at: Timestamp::EPOCH,
             ended_at: Timestamp::EPOCH,
             ending: Ending::Failed,
+            fingerprint: Some(failure.fingerprint(&self.kind)),
             failure: Some(failure),
             rule: None,
             next_at: None,

@@ -172,6 +172,8 @@ pub struct AttemptRecord {
     pub ending: Ending,
     /// Why it failed.
     pub failure: Option<Failure>,
+    /// What it has in common with other failures of the same cause.
+    pub fingerprint: Option<String>,
     /// Which rule said what kind of failure this is.
     pub rule: Option<String>,
     /// When the next one was planned.

@@ -511,11 +511,7 @@ impl Row {
     }
 
     fn matches(&self, filter: &Filter) -> bool {
-        let fingerprint = || {
-            let last = self.attempts.iter().rev().find_map(|record| record.failure.as_ref());
-            last.map(|failure| failure.fingerprint(&self.job.kind))
-        };
-        filter.matches(&self.job)
-            && filter.fingerprint.as_ref().is_none_or(|wanted| fingerprint().as_ref() == Some(wanted))
+        let last = || self.attempts.iter().rev().find_map(|record| record.fingerprint.as_ref());
+        filter.matches(&self.job) && filter.fingerprint.as_ref().is_none_or(|wanted| last() == Some(wanted))
     }
 }

@@ -1,2 +1,2 @@
-SELECT attempt, started_at, ended_at, ending, failure, rule, next_at
+SELECT attempt, started_at, ended_at, ending, failure, rule, next_at, fingerprint
 FROM redrive_attempts WHERE seq = ?1 ORDER BY attempt

@@ -120,7 +120,7 @@ impl Core {
             self.conn.prepare_cached(include_str!("enqueue_key.sql"))?.execute(params![key, seq])?;
         }
         for record in history {
-            settle::insert_attempt(&self.conn, seq, &job.kind, record)?;
+            settle::insert_attempt(&self.conn, seq, record)?;
         }
         let state = self.queue(queue);
         state.news.enqueued += 1;

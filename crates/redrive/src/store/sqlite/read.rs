@@ -133,6 +133,7 @@ pub(super) fn get(
             ended_at: Timestamp::from_millis(row.get(2)?),
             ending: Ending::parse(&row.get::<_, String>(3)?).unwrap_or(Ending::Failed),
             failure: failure.and_then(|json| serde_json::from_str(&json).ok()),
+            fingerprint: row.get(7)?,
             rule: row.get(5)?,
             next_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_millis),
         });

@@ -84,7 +84,7 @@ impl Core {
         }
         if transition.ending != Ending::Succeeded {
             let record = settlement.record();
-            insert_attempt(&self.conn, lease.seq, &job.kind, &record)?;
+            insert_attempt(&self.conn, lease.seq, &record)?;
             trim_attempts(&self.conn, lease.seq, record.attempt)?;
         }
         self.queue(queue).news.count(job, transition);
@@ -157,18 +157,14 @@ impl Core {
         if changed != 1 {
             return Ok(false);
         }
-        let fingerprint = match transition.state {
-            State::Dead { .. } => transition.failure.as_ref().map(|failure| failure.fingerprint(&job.kind)),
-            _ => None,
-        };
-        insert_done(&self.conn, job.seq, transition, started_at, fingerprint)?;
+        let dead = matches!(transition.state, State::Dead { .. });
+        insert_done(&self.conn, job.seq, transition, started_at)?;
         if let Some(key) = job.extras().key.as_deref() {
             self.conn.prepare_cached(include_str!("key_delete.sql"))?.execute([key])?;
         }
         if started_at.is_some() {
             self.no_longer_running(queue, job);
         }
-        let dead = matches!(transition.state, State::Dead { .. });
         let queue = self.queue(queue);
         queue.dead += u64::from(dead);
         let band = queue.bands.entry(job.priority).or_default();
@@ -214,8 +210,8 @@ impl Core {
         let attempt = transition.ledger.attempt - 1;
         self.conn.prepare_cached(include_str!("settle_delete.sql"))?.execute(params![seq, attempt])?;
         self.conn.prepare_cached(include_str!("key_forget.sql"))?.execute([seq])?;
-        insert_done(&self.conn, seq, &transition, None, None)?;
-        insert_attempt(&self.conn, seq, "", &transition.record(now, now))?;
+        insert_done(&self.conn, seq, &transition, None)?;
+        insert_attempt(&self.conn, seq, &transition.record(now, now))?;
         // What it counted toward cannot be read from the row, so everything is counted again.
         tracing::error!(seq, "Job set aside: its row is not what was written");
         self.damaged = true;
@@ -295,7 +291,6 @@ fn insert_done(
     seq: i64,
     transition: &Transition,
     started_at: Option<Timestamp>,
-    fingerprint: Option<String>,
 ) -> Result<(), Fault> {
     let (state, why, finished_at) =
         final_columns(&transition.state).expect("only a final state is written here");
@@ -313,18 +308,13 @@ fn insert_done(
         holds,
         interruptions,
         generation,
-        fingerprint,
+        transition.fingerprint,
         transition.output.as_ref().map(|output| output.as_str()),
     ])?;
     Ok(())
 }
 
-pub(super) fn insert_attempt(
-    conn: &Connection,
-    seq: i64,
-    kind: &str,
-    record: &AttemptRecord,
-) -> Result<(), Fault> {
+pub(super) fn insert_attempt(conn: &Connection, seq: i64, record: &AttemptRecord) -> Result<(), Fault> {
     let failure = record.failure.as_ref();
     conn.prepare_cached(include_str!("settle_attempt.sql"))?.execute(params![
         seq,
@@ -333,7 +323,7 @@ pub(super) fn insert_attempt(
         record.ended_at.as_millis(),
         record.ending.as_str(),
         failure.map(|failure| serde_json::to_string(failure).expect("a failure can be written")),
-        failure.map(|failure| failure.fingerprint(kind)),
+        record.fingerprint,
         record.rule,
         record.next_at.map(Timestamp::as_millis),
     ])?;

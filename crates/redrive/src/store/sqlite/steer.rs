@@ -74,12 +74,7 @@ impl Core {
         let transition = Transition::steered(next, Ending::Cancelled);
         if let State::Running { since } = job.state {
             self.finish(queue, job, job.ledger.attempt, &transition, Some(since))?;
-            insert_attempt(
-                &self.conn,
-                job.seq,
-                &job.kind,
-                &cancelled_attempt(next.ledger.attempt, since, now),
-            )?;
+            insert_attempt(&self.conn, job.seq, &cancelled_attempt(next.ledger.attempt, since, now))?;
             trim_attempts(&self.conn, job.seq, next.ledger.attempt)?;
             self.take_away(job);
         } else {
