@@ -47,7 +47,8 @@ pub trait Store: Send + Sync + 'static {
     async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal>;
     /// Holders whose lease is over, with what they still hold.
     async fn expired(&self, now: Timestamp) -> Result<Expiry>;
-    /// Ends a holder whose lease is over, settling what it held. Refuses everything if it was renewed meanwhile.
+    /// Ends a holder whose lease is over, settling what it held. Refuses everything if it was renewed meanwhile, or
+    /// holds something that is not among the settlements: that job would be held by nobody and claimed by nobody.
     async fn expire(
         &self,
         holder: HolderId,
@@ -153,6 +154,13 @@ pub struct Lease {
     pub seq: i64,
     /// The attempt, as it must still be.
     pub attempt: u32,
+}
+
+impl Lease {
+    /// Whether this is the job it was given for.
+    pub(crate) fn is_for(&self, job: &Job) -> bool {
+        self.job == job.id && self.seq == job.seq
+    }
 }
 
 /// What an attempt came to.

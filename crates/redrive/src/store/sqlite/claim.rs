@@ -148,17 +148,21 @@ impl Core {
                 statement.query(params![queue, priority, taking.now.as_millis(), cursor.0, cursor.1])?;
             // The cursor goes on only over what runs: what was left for later is met again.
             let mut everything = true;
-            while due.len() < *room
-                && turns.len() < HELD_PER_CLAIM_MAX
+            // Of those whose turn is asked for, the ones that need none.
+            let mut certain = 0;
+            while due.len() + certain < *room
+                && turns.len() - certain < HELD_PER_CLAIM_MAX
                 && let Some(row) = rows.next()?
             {
                 let found = Found::read(row)?;
                 let place = (found.standing.due_at, found.seq());
                 if running.0.contains_key(&found.seq()) {
                     // It is being taken care of.
-                } else if found.ordering_key.is_some() {
-                    // Whether it is its turn is asked when the scan is done, because asking may write.
+                } else if found.ordering_key.is_some() || !turns.is_empty() {
+                    // Whether it is its turn is asked when the scan is done, because asking may write. What comes
+                    // after it is taken after it, or it would lose its place to them for ever.
                     everything = false;
+                    certain += usize::from(found.ordering_key.is_none() && !found.is_suspect());
                     turns.push(found);
                 } else if found.is_suspect() && !taking.suspect {
                     everything = false;
@@ -222,7 +226,7 @@ impl Core {
             }
             before
         };
-        if self.keys_running.contains(&(queue, key)) {
+        if self.keys_running.contains_key(&(queue, key)) {
             return Ok(false);
         }
         // Nothing of this key runs, so nothing's ending would let the one before go.
@@ -239,7 +243,7 @@ impl Core {
         self.running.write().unwrap_or_else(PoisonError::into_inner).0.insert(seq, run);
         self.claims.entry(claim).or_insert_with(|| ClaimState::of(taking.holder)).held.insert(seq);
         if let Some(key) = found.ordering_key.clone() {
-            self.keys_running.insert((queue, key));
+            *self.keys_running.entry((queue, key)).or_default() += 1;
         }
         self.queue(queue).running += 1;
         taking.jobs.push(Place { claim, standing: found.standing });
@@ -289,7 +293,8 @@ impl Core {
         let mut statement = self.conn.prepare_cached(include_str!("next_expiry.sql"))?;
         let mut rows = statement.query([id])?;
         while let Some(row) = rows.next()? {
-            if !running.0.contains_key(&row.get(1)?) {
+            let free = suspect || row.get::<_, u32>(2)? == 0;
+            if free && !running.0.contains_key(&row.get(1)?) {
                 next = next.into_iter().chain([row.get::<_, i64>(0)?]).min();
                 break;
             }

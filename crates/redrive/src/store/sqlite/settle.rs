@@ -1,5 +1,7 @@
 //! Attempts end, and leases with them. Every write names its fence.
 
+use std::collections::HashSet;
+use std::collections::hash_map::Entry;
 use std::sync::PoisonError;
 
 use rusqlite::{Connection, params};
@@ -36,7 +38,7 @@ impl Core {
         let mut answers = Vec::with_capacity(settlements.len());
         for Settlement { lease, job, transition, started_at, ended_at } in settlements {
             let queue = queue_ids.get(&job.queue).and_then(|id| queues.get_mut(id));
-            let (true, Some(queue)) = (is_plain(job, transition), queue) else {
+            let (true, Some(queue)) = (lease.is_for(job) && is_plain(job, transition), queue) else {
                 answers.push(None);
                 continue;
             };
@@ -69,7 +71,7 @@ impl Core {
 
     fn settle_one(&mut self, settlement: &Settlement) -> Result<Settled, Fault> {
         let Settlement { lease, job, transition, started_at, ended_at } = settlement;
-        if !self.strike_off(lease.claim, lease.seq, lease.attempt)? {
+        if !lease.is_for(job) || !self.strike_off(lease.claim, lease.seq, lease.attempt)? {
             return Ok(Settled::Refused);
         }
         let queue = self.queue_id(&job.queue)?;
@@ -175,8 +177,13 @@ impl Core {
     pub(super) fn no_longer_running(&mut self, queue: i64, job: &Job) {
         let state = self.queue(queue);
         state.running = state.running.saturating_sub(1);
-        if let Some(key) = job.extras().ordering_key.clone() {
-            self.keys_running.remove(&(queue, key));
+        if let Some(key) = job.extras().ordering_key.clone()
+            && let Entry::Occupied(mut jobs) = self.keys_running.entry((queue, key))
+        {
+            *jobs.get_mut() -= 1;
+            if *jobs.get() == 0 {
+                jobs.remove();
+            }
         }
     }
 
@@ -259,7 +266,10 @@ impl Core {
         settlements: &[Settlement],
         now: Timestamp,
     ) -> Result<Vec<Settled>, Fault> {
-        if self.holders.get(&holder).is_none_or(|until| *until > now) {
+        let known: HashSet<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
+        let mut claims = self.claims.values().filter(|claim| claim.holder == holder);
+        let more = claims.any(|claim| !claim.held.is_subset(&known));
+        if more || self.holders.get(&holder).is_none_or(|until| *until > now) {
             return Ok(vec![Settled::Refused; settlements.len()]);
         }
         let answer = self.settle(settlements)?;
