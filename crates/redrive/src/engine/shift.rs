@@ -52,6 +52,8 @@ pub(super) struct Desk {
     /// Something is to be settled.
     to_settle: Notify,
     dead: Stop,
+    /// Held while a new holder is registered: several calls may learn at once that the old one is gone.
+    registering: tokio::sync::Mutex<()>,
 }
 
 /// The lease this process has now.
@@ -78,7 +80,7 @@ struct Place {
 
 /// What the loop waits for next.
 pub(super) struct Next {
-    /// When something will be due.
+    /// When something will be due. Now, if something may be that could not be asked for: an ending comes first.
     pub(super) due: Option<Timestamp>,
     /// When to look again without being woken: not at all while no place is free.
     pub(super) look_at: Timestamp,
@@ -110,8 +112,11 @@ impl Shift {
             ended: Notify::new(),
             to_settle: Notify::new(),
             dead: Stop::default(),
+            registering: tokio::sync::Mutex::default(),
         });
         desk.inner.on_duty(&desk);
+        // Before the first claim: what dead processes left is work to be done, and must not look like work in hand.
+        upkeep::end_the_gone(&desk).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(settler(desk.clone()));
         tasks.spawn(upkeep::run(desk.clone()));
@@ -129,12 +134,11 @@ impl Shift {
                 desk.start_all(ready);
                 return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX };
             }
-            let claim = Claim {
-                holder: desk.lease().await,
-                ids: desk.inner.new_claims(),
-                wants,
-                suspect: !desk.suspect.load(Ordering::Acquire),
-            };
+            let holder = desk.lease().await;
+            let suspect = !desk.suspect.load(Ordering::Acquire);
+            // Full queues are not asked for, nor a second suspect: the answer says nothing of those.
+            let asked_for_all = suspect && wants.len() == desk.queues.len();
+            let claim = Claim { holder, ids: desk.inner.new_claims(), wants, suspect };
             let claiming = desk.inner.store.claim(claim, desk.inner.clock.now());
             let starting = async { desk.start_all(std::mem::take(&mut ready)) };
             match tokio::join!(biased; claiming, starting).0 {
@@ -142,17 +146,18 @@ impl Shift {
                     if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
                         desk.die();
                     }
-                    let due = claimed.next_due;
-                    let more =
-                        !claimed.jobs.is_empty() && due.is_some_and(|due| due <= desk.inner.clock.now());
+                    let now = desk.inner.clock.now();
+                    let more = !claimed.jobs.is_empty() && claimed.next_due.is_some_and(|due| due <= now);
+                    let complete = asked_for_all && claimed.jobs.iter().all(|(_, job)| !job.is_suspect());
                     ready =
                         claimed.jobs.into_iter().map(|(lease, job)| desk.take_place(lease, job)).collect();
                     if !more || desk.is_dead() {
                         desk.start_all(ready);
-                        return Next { due, look_at: due.unwrap_or(Timestamp::MAX) };
+                        let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
+                        return Next { due: if complete { claimed.next_due } else { Some(now) }, look_at };
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again().await,
+                Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again(holder).await,
                 Err(error) => {
                     tracing::error!(%error, "Cannot claim jobs; trying again");
                     tokio::time::sleep(pause).await;
@@ -292,7 +297,12 @@ impl Desk {
     }
 
     /// The holder has expired: everything it held is lost, and its id is never used again.
-    pub(super) async fn begin_again(&self) {
+    pub(super) async fn begin_again(&self, gone: HolderId) {
+        let _one_at_a_time = self.registering.lock().await;
+        if self.holder.lock().unwrap_or_else(PoisonError::into_inner).id != gone {
+            // Done already. Once more would stop what was claimed since, and leave a holder that nobody renews.
+            return;
+        }
         self.stop_all(Why::LeaseLost);
         let id = self.inner.new_holder();
         let mut pause = RETRY_FIRST;
