@@ -33,6 +33,8 @@ pub(crate) enum Step {
 pub(super) struct Shift {
     desk: Arc<Desk>,
     tasks: JoinSet<()>,
+    /// How long to wait when the store does not answer a claim.
+    pause: Duration,
 }
 
 /// What the loop, the attempts and upkeep share.
@@ -72,6 +74,9 @@ pub(super) struct Next {
     pub(super) due: Option<Timestamp>,
     /// When to look again without being woken: not at all while no place is free.
     pub(super) look_at: Timestamp,
+    /// Nothing ran and nothing was to be settled when the store was asked, and nothing was begun: only then does the
+    /// lack of a due time mean that nothing is left. An answer from before a settlement knows nothing of its retry.
+    pub(super) quiet: bool,
 }
 
 impl Shift {
@@ -105,17 +110,18 @@ impl Shift {
         let mut tasks = JoinSet::new();
         tasks.spawn(settler(desk.clone()));
         tasks.spawn(upkeep::run(desk.clone()));
-        Ok(Shift { desk, tasks })
+        Ok(Shift { desk, tasks, pause: RETRY_FIRST })
     }
 
-    /// Claims what can start now, and starts it.
+    /// Claims what can start now, and starts it. A store that does not answer is not waited for here, so that a
+    /// shutdown is heard meanwhile.
     pub(super) async fn claim(&mut self) -> Next {
+        let mut quiet = self.is_idle();
         let desk = &self.desk;
-        let mut pause = RETRY_FIRST;
         loop {
             let wants = desk.wants();
             if wants.is_empty() {
-                return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX };
+                return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX, quiet: false };
             }
             let claim = Claim {
                 holder: desk.lease().await,
@@ -125,10 +131,13 @@ impl Shift {
             };
             match desk.inner.store.claim(claim, desk.inner.clock.now()).await {
                 Ok(claimed) => {
+                    self.pause = RETRY_FIRST;
                     if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
                         desk.die();
+                        return Next { due: None, look_at: Timestamp::MAX, quiet: false };
                     }
                     let started = claimed.jobs.len();
+                    quiet &= started == 0;
                     for (lease, job) in claimed.jobs {
                         desk.start(lease, job);
                     }
@@ -140,13 +149,14 @@ impl Shift {
                         continue;
                     }
                     let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
-                    return Next { due: claimed.next_due, look_at };
+                    return Next { due: claimed.next_due, look_at, quiet };
                 }
                 Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again().await,
                 Err(error) => {
                     tracing::error!(%error, "Cannot claim jobs; trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
+                    let look_at = desk.inner.clock.now() + self.pause;
+                    self.pause = (self.pause * 2).min(RETRY_MAX);
+                    return Next { due: Some(look_at), look_at, quiet: false };
                 }
             }
         }
@@ -166,7 +176,7 @@ impl Shift {
     }
 
     /// Lets what runs finish, gives the rest back, and writes everything down.
-    pub(super) async fn end(mut self) -> Result<()> {
+    pub(super) async fn end(self) -> Result<()> {
         let desk = self.desk.clone();
         let finished = async {
             while !desk.running().is_empty() {
@@ -179,8 +189,19 @@ impl Shift {
         while !self.is_idle() {
             self.desk.ended.notified().await;
         }
-        self.tasks.abort_all();
-        desk.release().await
+        let released = desk.release().await;
+        drop(desk);
+        self.leave().await;
+        released
+    }
+
+    /// Waits until nothing holds the store any more, so that whoever opens its file next finds it free.
+    pub(super) async fn leave(mut self) {
+        self.tasks.shutdown().await;
+        self.desk.die();
+        while Arc::strong_count(&self.desk) > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -355,11 +376,12 @@ async fn settler(desk: Arc<Desk>) {
                 }
             }
         };
-        desk.inner.settled(&batch, &answers);
-        desk.settling.store(0, Ordering::Release);
         if desk.inner.dies(Step::Settled) {
             desk.die();
+            return;
         }
+        desk.inner.settled(&batch, &answers);
+        desk.settling.store(0, Ordering::Release);
         desk.ended.notify_one();
     }
 }
