@@ -84,12 +84,15 @@ impl Engine {
         loop {
             changes.borrow_and_update();
             let next = shift.claim().await;
-            if until.is_reached(&next, &shift, self.inner.clock.now()) {
+            if until.is_reached(&next, self.inner.clock.now()) {
                 break;
             }
             tokio::select! { biased;
                 () = &mut shutdown => break,
-                () = shift.died() => return Err(Error::unavailable("the process was made to crash here")),
+                () = shift.died() => {
+                    shift.leave().await;
+                    return Err(Error::unavailable("the process was made to crash here"));
+                }
                 () = shift.something_ended() => {}                        // a place may be free
                 Ok(()) = changes.changed() => {}                          // something may be due earlier
                 () = self.inner.clock.sleep_until(next.look_at) => {}     // something is due
@@ -249,11 +252,11 @@ enum Until {
 }
 
 impl Until {
-    fn is_reached(self, next: &shift::Next, shift: &Shift, now: Timestamp) -> bool {
+    fn is_reached(self, next: &shift::Next, now: Timestamp) -> bool {
         match self {
             Until::Shutdown => false,
-            Until::NothingDue => shift.is_idle() && next.due.is_none_or(|due| due > now),
-            Until::Empty => shift.is_idle() && next.due.is_none(),
+            Until::NothingDue => next.quiet && next.due.is_none_or(|due| due > now),
+            Until::Empty => next.quiet && next.due.is_none(),
         }
     }
 }
@@ -277,7 +280,7 @@ impl Inner {
         machine::admit(new, queue, id, now, &mut id.rng(0))
     }
 
-    async fn enqueue(&self, jobs: Vec<Admission>) -> Result<Vec<Enqueued>> {
+    pub(crate) async fn enqueue(&self, jobs: Vec<Admission>) -> Result<Vec<Enqueued>> {
         let news = self.news_of(&jobs);
         let answers = self.store.enqueue(jobs, self.clock.now()).await?;
         self.enqueued(news, &answers);

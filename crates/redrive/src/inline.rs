@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::job::{AttemptRecord, JobId, NewJob, Payload, State};
+use crate::job::{JobId, NewJob, Payload, State};
 use crate::machine;
 use crate::outcome::{Failure, IntoOutcome, Outcome};
 
@@ -49,47 +49,35 @@ impl Engine {
         Fut: Future<Output: IntoOutcome>,
     {
         let inner = self.inner();
-        let new = NewJob::from(payload);
-        let typed: P = match new.payload.as_ref().map(|json| json.decode()) {
-            Ok(Ok(typed)) => typed,
-            _ => return Err(inner.admit(new).err().unwrap_or_else(|| unreadable(P::KIND))),
-        };
-        // As it would be stored, so that the policy and the limits are those of the stored job.
-        let mut job = inner.admit(new.clone())?.job;
-        let mut history = Vec::new();
+        // As it will be stored: its policy, its limits, its age and the chance in its delays are those of now.
+        let mut admission = inner.admit(NewJob::from(payload))?;
+        let typed: P = admission.job.payload.decode().map_err(|_| unreadable(P::KIND))?;
         loop {
             let started_at = inner.clock.now();
             let outcome = work(&typed).await.into_outcome();
             let now = inner.clock.now();
+            let job = &mut admission.job;
             if let Outcome::Done(output) = outcome {
                 return Ok(Attempted::Done { output, attempt: job.attempt() });
             }
-            let transition = machine::settle(&job, outcome, now, &mut job.id.rng(job.attempt()));
+            let transition = machine::settle(job, outcome, now, &mut job.id.rng(job.attempt()));
             let State::Waiting { due_at, .. } = transition.state else {
                 return Ok(Attempted::Failed(
                     transition.failure.unwrap_or_else(|| Failure::permanent("gave up")),
                 ));
             };
-            history.push(transition.record(started_at, now));
-            job.ledger = transition.ledger;
+            admission.history.push(transition.record(started_at, now));
+            (job.ledger, job.state) = (transition.ledger, transition.state);
+            job.extras_mut().last_delay = transition.delay;
             if transition.delay.unwrap_or_default() > INLINE_WAIT_MAX
                 || job.ledger.attempt >= INLINE_TRIES_MAX
             {
-                return self.hand_over(new, history, due_at).await;
+                let job = job.id;
+                inner.enqueue(vec![admission]).await?;
+                return Ok(Attempted::HandedOver { job, due_at });
             }
             inner.clock.sleep_until(due_at).await;
         }
-    }
-
-    async fn hand_over(
-        &self,
-        mut new: NewJob,
-        history: Vec<AttemptRecord>,
-        due_at: Timestamp,
-    ) -> Result<Attempted> {
-        new.history = history;
-        let job = self.enqueue(new.run_at(due_at)).await?.id;
-        Ok(Attempted::HandedOver { job, due_at })
     }
 }
 

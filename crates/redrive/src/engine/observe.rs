@@ -116,6 +116,12 @@ impl Meters {
         }
     }
 
+    /// A report that came too late was an attempt, and no more than that: what it would have been is not counted.
+    fn refused(&self, settlement: &Settlement) {
+        self.other.increment(1);
+        self.duration.record(settlement.ended_at.since(settlement.started_at));
+    }
+
     fn settled(&self, settlement: &Settlement) {
         match settlement.transition.ending {
             Ending::Succeeded => self.succeeded.increment(1),
@@ -135,7 +141,6 @@ impl Meters {
 
 /// A job as an event needs it, while the job itself is with the store.
 pub(super) struct News {
-    job: JobId,
     kind: Arc<str>,
     queue: Arc<str>,
     due_at: Timestamp,
@@ -149,7 +154,6 @@ impl Inner {
         }
         jobs.iter()
             .map(|Admission { job, .. }| News {
-                job: job.id,
                 kind: job.kind.clone(),
                 queue: job.queue.clone(),
                 due_at: job.due_at(),
@@ -158,9 +162,11 @@ impl Inner {
     }
 
     pub(super) fn enqueued(&self, news: Vec<News>, answers: &[Enqueued]) {
-        for (News { job, kind, queue, due_at }, answer) in news.into_iter().zip(answers) {
+        for (News { kind, queue, due_at }, answer) in news.into_iter().zip(answers) {
+            // Where a key was taken, the job is the one that was there already.
+            let job = answer.id;
             if answer.how == How::Existing {
-                tracing::debug!(job_id = %answer.id, %kind, %queue, "Job already queued");
+                tracing::debug!(job_id = %job, %kind, %queue, "Job already queued");
                 continue;
             }
             tracing::info!(job_id = %job, %kind, %queue, next_attempt = %due_at, "Job queued");
@@ -179,10 +185,9 @@ impl Inner {
     pub(super) fn settled(&self, settlements: &[Settlement], answers: &[Settled]) {
         let told = self.events.receiver_count() > 0;
         for (settlement, answer) in settlements.iter().zip(answers) {
-            if let Some(known) = self.handlers.get(&settlement.job.kind) {
-                known.meters.settled(settlement);
-            }
+            let meters = self.handlers.get(&settlement.job.kind).map(|known| &known.meters);
             if *answer == Settled::Refused {
+                meters.inspect(|meters| meters.refused(settlement));
                 let Settlement { job, lease, .. } = settlement;
                 tracing::debug!(
                     job_id = %job.id, attempt = lease.attempt + 1,
@@ -193,6 +198,7 @@ impl Inner {
                 });
                 continue;
             }
+            meters.inspect(|meters| meters.settled(settlement));
             log(settlement);
             if told {
                 self.send_of(settlement.ended_at, &settlement.job, || happening(settlement));

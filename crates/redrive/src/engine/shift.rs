@@ -35,6 +35,8 @@ pub(crate) enum Step {
 pub(super) struct Shift {
     desk: Arc<Desk>,
     tasks: JoinSet<()>,
+    /// How long to wait when the store does not answer a claim.
+    pause: Duration,
 }
 
 /// What the loop, the attempts and upkeep share.
@@ -84,6 +86,9 @@ pub(super) struct Next {
     pub(super) due: Option<Timestamp>,
     /// When to look again without being woken: not at all while no place is free.
     pub(super) look_at: Timestamp,
+    /// Nothing ran and nothing was to be settled when the store was asked, and nothing was begun: only then does the
+    /// lack of a due time mean that nothing is left. An answer from before a settlement knows nothing of its retry.
+    pub(super) quiet: bool,
 }
 
 impl Shift {
@@ -120,19 +125,20 @@ impl Shift {
         let mut tasks = JoinSet::new();
         tasks.spawn(settler(desk.clone()));
         tasks.spawn(upkeep::run(desk.clone()));
-        Ok(Shift { desk, tasks })
+        Ok(Shift { desk, tasks, pause: RETRY_FIRST })
     }
 
-    /// Claims what can start now, and starts it. While one claim is on its way, what the last one brought is started.
+    /// Claims what can start now, and starts it. While one claim is on its way, what the last one brought is started. A
+    /// store that does not answer is not waited for here, so that a shutdown is heard meanwhile.
     pub(super) async fn claim(&mut self) -> Next {
+        let mut quiet = self.is_idle();
         let desk = &self.desk;
-        let mut pause = RETRY_FIRST;
         let mut ready = Vec::new();
         loop {
             let wants = desk.wants();
             if wants.is_empty() {
                 desk.start_all(ready);
-                return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX };
+                return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX, quiet: false };
             }
             let holder = desk.lease().await;
             let suspect = !desk.suspect.load(Ordering::Acquire);
@@ -143,9 +149,12 @@ impl Shift {
             let starting = async { desk.start_all(std::mem::take(&mut ready)) };
             match tokio::join!(biased; claiming, starting).0 {
                 Ok(claimed) => {
+                    self.pause = RETRY_FIRST;
                     if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
                         desk.die();
+                        return Next { due: None, look_at: Timestamp::MAX, quiet: false };
                     }
+                    quiet &= claimed.jobs.is_empty();
                     let now = desk.inner.clock.now();
                     let more = !claimed.jobs.is_empty() && claimed.next_due.is_some_and(|due| due <= now);
                     let complete = asked_for_all && claimed.jobs.iter().all(|(_, job)| !job.is_suspect());
@@ -154,14 +163,16 @@ impl Shift {
                     if !more || desk.is_dead() {
                         desk.start_all(ready);
                         let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
-                        return Next { due: if complete { claimed.next_due } else { Some(now) }, look_at };
+                        let due = if complete { claimed.next_due } else { Some(now) };
+                        return Next { due, look_at, quiet };
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again(holder).await,
                 Err(error) => {
                     tracing::error!(%error, "Cannot claim jobs; trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
+                    let look_at = desk.inner.clock.now() + self.pause;
+                    self.pause = (self.pause * 2).min(RETRY_MAX);
+                    return Next { due: Some(look_at), look_at, quiet: false };
                 }
             }
         }
@@ -181,7 +192,7 @@ impl Shift {
     }
 
     /// Lets what runs finish, gives the rest back, and writes everything down.
-    pub(super) async fn end(mut self) -> Result<()> {
+    pub(super) async fn end(self) -> Result<()> {
         let desk = self.desk.clone();
         let finished = async {
             while !desk.running().is_empty() {
@@ -194,8 +205,19 @@ impl Shift {
         while !self.is_idle() {
             self.desk.ended.notified().await;
         }
-        self.tasks.abort_all();
-        desk.release().await
+        let released = desk.release().await;
+        drop(desk);
+        self.leave().await;
+        released
+    }
+
+    /// Waits until nothing holds the store any more, so that whoever opens its file next finds it free.
+    pub(super) async fn leave(mut self) {
+        self.tasks.shutdown().await;
+        self.desk.die();
+        while Arc::strong_count(&self.desk) > 1 {
+            tokio::task::yield_now().await;
+        }
     }
 }
 
@@ -386,11 +408,12 @@ async fn settler(desk: Arc<Desk>) {
                 }
             }
         };
-        desk.inner.settled(&batch, &answers);
-        desk.settling.store(0, Ordering::Release);
         if desk.inner.dies(Step::Settled) {
             desk.die();
+            return;
         }
+        desk.inner.settled(&batch, &answers);
+        desk.settling.store(0, Ordering::Release);
         desk.ended.notify_one();
     }
 }

@@ -1,0 +1,14 @@
+//! The loop, for real: most of it on the paused clock, where every time is exact, and a little on SQLite and the
+//! system's clock. One file for each thing that can happen to an attempt.
+
+mod engine {
+    mod crashes;
+    mod endings;
+    mod firing;
+    mod inline;
+    mod kit;
+    mod leases;
+    mod sqlite;
+    mod steering;
+    mod stores;
+}

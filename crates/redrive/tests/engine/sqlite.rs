@@ -1,0 +1,124 @@
+//! The same loop on a SQLite file and the system's clock.
+
+use std::sync::Arc;
+
+use redrive::testing::{CrashPlan, CrashPoint};
+use redrive::{Attempt, Engine, Failure, Happening, NewJob, Policy, Queue, SqliteStore, StateName, millis};
+use tokio::sync::Barrier;
+
+use super::kit::{Diary, Task, detail, is_success, start, task, wait_for};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_that_fails_twice_comes_back_on_time_and_finishes() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = Policy::fixed(millis(40)).attempts(3);
+    let handler = |attempt: Attempt<Task>| async move {
+        if attempt.number < 3 { Err(Failure::retry("not yet")) } else { Ok(()) }
+    };
+    let engine = Engine::builder(SqliteStore::open(folder.path().join("jobs.db")).await.unwrap())
+        .queue(Queue::new("default").policy(policy))
+        .handle(handler)
+        .build()
+        .unwrap();
+    let mut events = engine.events();
+    let running = start(&engine);
+    let job = engine.enqueue(task("twice")).await.unwrap();
+    wait_for(&mut events, is_success).await;
+    running.stop().await.unwrap();
+    let job = detail(&engine, job.id).await;
+    assert_eq!((job.job.state.name(), job.job.ledger.failures), (StateName::Succeeded, 2));
+    for (before, after) in job.attempts.iter().zip(job.attempts.iter().skip(1)) {
+        assert!(after.started_at >= before.next_at.unwrap(), "never early");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_places_of_a_queue_are_used_at_the_same_time() {
+    let folder = tempfile::tempdir().unwrap();
+    // Nobody passes before all five are there: with fewer places this would never end.
+    let barrier = Arc::new(Barrier::new(5));
+    let handler = move |_: Attempt<Task>| {
+        let barrier = barrier.clone();
+        async move {
+            barrier.wait().await;
+        }
+    };
+    let engine = Engine::builder(SqliteStore::open(folder.path().join("jobs.db")).await.unwrap())
+        .queue(Queue::new("default").concurrency(5))
+        .handle(handler)
+        .build()
+        .unwrap();
+    engine.enqueue_all((0..100).map(|n| task(format!("{n}")))).await.unwrap();
+    engine.drain().await.unwrap();
+    assert_eq!(engine.counts().await.unwrap()[0].totals.succeeded, 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn draining_ends_only_when_nothing_waits_whatever_settles_in_between() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = Policy::immediate().attempts(4);
+    let handler = |attempt: Attempt<Task>| async move {
+        if attempt.number < 4 { Err(Failure::retry("not yet")) } else { Ok(()) }
+    };
+    let engine = Engine::builder(SqliteStore::open(folder.path().join("jobs.db")).await.unwrap())
+        .queue(Queue::new("default").policy(policy))
+        .handle(handler)
+        .build()
+        .unwrap();
+    for round in 1..=50 {
+        engine.enqueue(task("again")).await.unwrap();
+        engine.drain().await.unwrap();
+        assert_eq!(engine.counts().await.unwrap()[0].totals.succeeded, round);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_left_by_a_dead_process_is_taken_over_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let runs = Diary::new();
+    let engine = async |plan: CrashPlan| {
+        let notes = runs.clone();
+        Engine::builder(SqliteStore::open(&path).await.unwrap())
+            .crash(plan)
+            .queue(Queue::new("default").policy(Policy::immediate().attempts(3)))
+            .handle(move |attempt: Attempt<Task>| {
+                notes.note(attempt.number);
+                async {}
+            })
+            .build()
+            .unwrap()
+    };
+    let doomed = engine(CrashPlan::at(CrashPoint::AfterHandler, 1)).await;
+    let job = doomed.enqueue(task("survivor")).await.unwrap();
+    start(&doomed).ended().await.unwrap_err();
+    drop(doomed);
+
+    // Only one process can have the file, so whoever opens it knows that the other is gone: no lease is waited for.
+    let heir = engine(CrashPlan::default()).await;
+    let mut events = heir.events();
+    let running = start(&heir);
+    wait_for(&mut events, is_success).await;
+    running.stop().await.unwrap();
+    assert_eq!(runs.entries(), [1, 2]);
+    assert_eq!(detail(&heir, job.id).await.job.ledger.crashes, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_job_is_cancelled_and_its_late_report_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = Engine::builder(SqliteStore::open(folder.path().join("jobs.db")).await.unwrap())
+        .handle(|_: Attempt<Task>| std::future::pending::<()>())
+        .build()
+        .unwrap();
+    let mut events = engine.events();
+    let job = engine.enqueue(task("endless")).await.unwrap();
+    let other = engine.enqueue(NewJob::from(task("later")).after(redrive::days(1))).await.unwrap();
+    let running = start(&engine);
+    wait_for(&mut events, |what| matches!(what, Happening::Started { .. })).await;
+    engine.cancel(job.id).await.unwrap();
+    wait_for(&mut events, |what| matches!(what, Happening::LeaseLost { attempt: 1 })).await;
+    running.stop().await.unwrap();
+    assert_eq!(detail(&engine, job.id).await.job.state.name(), StateName::Cancelled);
+    assert_eq!(detail(&engine, other.id).await.job.state.name(), StateName::Waiting);
+}
