@@ -21,13 +21,15 @@ use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
 use self::measures::{Callers, Drain};
-use self::report::{Finding, Report, median, percentile, rounded};
+use self::report::{Finding, Report, median, percentile, rounded, whole};
 use self::workload::fails;
 use crate::cli::{BenchChild, BenchOptions, ChildTask, Measure};
 use crate::out;
 
-/// Places of an engine and sizes of a hand-written batch that are tried before the best of them is measured.
-const PLACES: [usize; 5] = [256, 512, 1_024, 2_048, 4_096];
+/// Places of an engine that are tried before the best of them is measured.
+const PLACES: [usize; 4] = [256, 1_024, 2_048, 4_096];
+/// Sizes of a hand-written batch that are tried before the best of them is measured.
+const BATCHES: [usize; 6] = [256, 512, 1_024, 2_048, 4_096, 8_192];
 /// Of jobs that are measured one by one, more tell nothing more.
 const SINGLES_MAX: u64 = 500;
 /// One job at a time is slow: one in so many of the jobs is enough.
@@ -99,7 +101,7 @@ impl<'o> Bench<'o> {
             Measure::Memory => self.memory(),
             Measure::Idle1m => {
                 let path = self.crowded()?;
-                Ok(values_of(child::ask(ChildTask::Idle, path, self.places()? as u64)?))
+                Ok(values_of(child::ask(ChildTask::Idle, path, measures::PLACES as u64)?))
             }
             Measure::Drain1m => self.drain_crowded(&name),
         }
@@ -183,25 +185,27 @@ impl<'o> Bench<'o> {
 
     /// The places with which the engine is fastest, of those that are tried.
     fn places(&self) -> Result<usize> {
-        self.best(&self.places, "places", |path, drain| self.runtime.block_on(measures::drain(path, drain)))
+        let rate = |path: &Path, drain| self.runtime.block_on(measures::drain(path, drain));
+        self.best(&self.places, &PLACES, "places", rate)
     }
 
     /// The batch with which the hand-written loop is fastest, of those that are tried.
     fn batch(&self) -> Result<usize> {
-        self.best(&self.batch, "hand-written batch", measures::drain_by_hand)
+        self.best(&self.batch, &BATCHES, "jobs in a hand-written batch", measures::drain_by_hand)
     }
 
     fn best(
         &self,
         known: &OnceCell<usize>,
+        sizes: &[usize],
         what: &str,
         rate: impl Fn(&Path, Drain) -> Result<f64>,
     ) -> Result<usize> {
         if let Some(best) = known.get() {
             return Ok(*best);
         }
-        let mut best = (0.0, PLACES[0]);
-        for places in PLACES {
+        let mut best = (0.0, 1);
+        for &places in sizes {
             out::progress(&format!("trying {places} {what}"));
             let drain = Drain { jobs: self.options.jobs, failures: 0, places };
             let rate = self.on_fresh_file(|path| rate(path, drain))?;
@@ -257,8 +261,8 @@ fn folder_of(path: &Path) -> &Path {
 fn rates(pairs: &[(f64, f64)]) -> Values {
     let (ours, by_hand) = pairs.iter().copied().unzip();
     vec![
-        ("rate", rounded(median(ours), 0)),
-        ("limit_rate", rounded(median(by_hand), 0)),
+        ("rate", whole(median(ours))),
+        ("limit_rate", whole(median(by_hand))),
         ("ratio", rounded(median(pairs.iter().map(|(ours, by_hand)| ours / by_hand).collect()), 3)),
     ]
 }

@@ -16,7 +16,7 @@ use crate::stopwatch;
 /// How many callers enqueue at once.
 const CALLERS: u64 = 64;
 /// Places of an engine of which speed is not asked.
-const PLACES: usize = 1_024;
+pub(crate) const PLACES: usize = 1_024;
 
 fn per_second(count: u64, began: Instant) -> f64 {
     count as f64 / (stopwatch::now() - began).as_secs_f64()

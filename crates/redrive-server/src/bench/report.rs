@@ -34,6 +34,11 @@ impl Finding {
     }
 }
 
+/// To the next whole number.
+pub(crate) fn whole(number: f64) -> Value {
+    json!(number.round() as i64)
+}
+
 /// A number with as many decimals as it deserves.
 pub(crate) fn rounded(number: f64, decimals: i32) -> Value {
     let scale = 10_f64.powi(decimals);
@@ -53,11 +58,6 @@ pub(crate) fn median(mut numbers: Vec<f64>) -> f64 {
 
 /// The number that this share of the sorted numbers does not exceed.
 pub(crate) fn percentile(sorted: &[f64], share: f64) -> f64 {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an index, clamped to the slice"
-    )]
     let rank = (share * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(f64::NAN)
 }
