@@ -1,1 +1,24 @@
-fn main() {}
+//! The `redrive` binary: reads the command line, does what it says, and answers with an exit code.
+
+mod bench;
+mod cli;
+mod out;
+mod stopwatch;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+
+/// Jobs are many small allocations, made on one thread and freed on another.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Bench(options) => bench::run(&options),
+        Command::BenchChild(child) => bench::child(&child),
+    };
+    out::exit_code(done)
+}

@@ -1,0 +1,276 @@
+//! `redrive bench`: what the engine does in a second, beside the tightest hand-written SQL loop that does the same
+//! durable work on the same disk in the same run.
+//!
+//! Absolute numbers depend on the machine; a ratio is the median of interleaved pairs, so that whatever else the
+//! machine does meanwhile is shared by both.
+
+mod child;
+mod limit;
+mod measures;
+mod report;
+mod usage;
+mod workload;
+
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::ValueEnum as _;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use self::measures::{Callers, Drain};
+use self::report::{Finding, Report, median, percentile, rounded, whole};
+use self::workload::fails;
+use crate::cli::{BenchChild, BenchOptions, ChildTask, Measure};
+use crate::out;
+
+/// Places of an engine that are tried before the best of them is measured.
+const PLACES: [usize; 4] = [256, 1_024, 2_048, 4_096];
+/// Sizes of a hand-written batch that are tried before the best of them is measured.
+const BATCHES: [usize; 6] = [256, 512, 1_024, 2_048, 4_096, 8_192];
+/// Of jobs that are measured one by one, more tell nothing more.
+const SINGLES_MAX: u64 = 500;
+/// One job at a time is slow: one in so many of the jobs is enough.
+const ONE_IN: u64 = 50;
+
+/// Measures, and reports.
+pub(crate) fn run(options: &BenchOptions) -> Result<()> {
+    let bench = Bench::new(options)?;
+    let mut report = Report::default();
+    for measure in Measure::value_variants() {
+        if options.only.is_empty() || options.only.contains(measure) {
+            let values =
+                bench.measure(*measure).with_context(|| format!("cannot measure {}", measure.name()))?;
+            report.results.push(Finding { name: measure.name(), values });
+        }
+    }
+    out::progress("");
+    out::answer(&if options.json { report.json()? } else { report.table() });
+    Ok(())
+}
+
+/// A part that was started in a process of its own.
+pub(crate) fn child(child: &BenchChild) -> Result<()> {
+    runtime()?.block_on(child::run(child))
+}
+
+fn runtime() -> Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_time().build().context("cannot start the runtime")
+}
+
+/// What was found under which name.
+type Values = Vec<(&'static str, Value)>;
+
+struct Bench<'o> {
+    options: &'o BenchOptions,
+    runtime: Runtime,
+    folder: TempDir,
+    /// What was found best by trying, when first asked.
+    places: OnceCell<usize>,
+    batch: OnceCell<usize>,
+    crowded: OnceCell<PathBuf>,
+}
+
+impl<'o> Bench<'o> {
+    fn new(options: &'o BenchOptions) -> Result<Bench<'o>> {
+        let folder = match &options.store {
+            None => TempDir::with_prefix("redrive-bench-"),
+            Some(store) => TempDir::with_prefix_in("redrive-bench-", folder_of(&store.path)),
+        };
+        let folder =
+            folder.context("cannot make a folder for the benchmark; choose another place with --store")?;
+        let (places, batch, crowded) = Default::default();
+        Ok(Bench { options, runtime: runtime()?, folder, places, batch, crowded })
+    }
+
+    fn measure(&self, measure: Measure) -> Result<Values> {
+        let name = measure.name();
+        let jobs = self.options.jobs;
+        let few = jobs.div_ceil(ONE_IN).max(SINGLES_MAX.min(jobs));
+        out::progress(&name);
+        match measure {
+            Measure::EnqueueOne => self.enqueue(&name, Callers::One, few),
+            Measure::Enqueue64 => self.enqueue(&name, Callers::Many, jobs),
+            Measure::EnqueueBulk => self.enqueue(&name, Callers::Bulk, jobs),
+            Measure::Drain => self.drain(&name, jobs, 0),
+            Measure::RetryPath => self.drain(&name, jobs.div_ceil(2), 2),
+            Measure::Latency => self.latency(),
+            Measure::Lateness => self.lateness(),
+            Measure::Memory => self.memory(),
+            Measure::Idle1m => {
+                let path = self.crowded()?;
+                Ok(values_of(child::ask(ChildTask::Idle, path, measures::PLACES as u64)?))
+            }
+            Measure::Drain1m => self.drain_crowded(&name),
+        }
+    }
+
+    fn enqueue(&self, name: &str, callers: Callers, jobs: u64) -> Result<Values> {
+        self.pairs(
+            name,
+            |path| self.runtime.block_on(measures::enqueue(path, callers, jobs)),
+            |path| self.runtime.block_on(measures::enqueue_by_hand(path, callers, jobs)),
+        )
+    }
+
+    fn drain(&self, name: &str, jobs: u64, failures: u32) -> Result<Values> {
+        let (places, batch) = (self.places()?, self.batch()?);
+        let ours = Drain { jobs, failures, places };
+        let by_hand = Drain { jobs, failures, places: batch };
+        let mut values = self.pairs(
+            name,
+            |path| self.runtime.block_on(measures::drain(path, ours)),
+            |path| measures::drain_by_hand(path, by_hand),
+        )?;
+        values.extend([("concurrency", json!(places)), ("limit_batch", json!(batch))]);
+        Ok(values)
+    }
+
+    fn latency(&self) -> Result<Values> {
+        let jobs = self.options.jobs.min(SINGLES_MAX);
+        let mut measured = self.on_fresh_file(|path| self.runtime.block_on(measures::latency(path, jobs)))?;
+        measured.sort_by(f64::total_cmp);
+        Ok(vec![
+            ("p50_ms", rounded(percentile(&measured, 0.5), 3)),
+            ("p99_ms", rounded(percentile(&measured, 0.99), 3)),
+        ])
+    }
+
+    fn lateness(&self) -> Result<Values> {
+        let jobs = self.options.jobs.min(SINGLES_MAX);
+        let mut measured =
+            self.on_fresh_file(|path| self.runtime.block_on(measures::lateness(path, jobs)))?;
+        measured.sort_by(f64::total_cmp);
+        Ok(vec![
+            ("p50_ms", rounded(percentile(&measured, 0.5), 3)),
+            ("p99_ms", rounded(percentile(&measured, 0.99), 3)),
+            ("max_ms", rounded(percentile(&measured, 1.0), 3)),
+            ("early", json!(measured.iter().filter(|late| **late < 0.0).count())),
+        ])
+    }
+
+    /// Of a process that only drains: this one has done more.
+    fn memory(&self) -> Result<Values> {
+        let (jobs, places) = (self.options.jobs, self.places()?);
+        self.on_fresh_file(|path| {
+            self.runtime.block_on(async {
+                let engine = workload::engine(path, places, fails(0)).await?;
+                workload::enqueue_bulk(&engine, jobs).await?;
+                workload::close(engine, path).await
+            })?;
+            Ok(values_of(child::ask(ChildTask::Drain, path, places as u64)?))
+        })
+    }
+
+    /// One file with the jobs of next month and one without, each drained of as many jobs in each round.
+    fn drain_crowded(&self, name: &str) -> Result<Values> {
+        let (jobs, places) = (self.options.jobs, self.places()?);
+        let crowded = self.crowded()?;
+        self.on_fresh_file(|lonely| {
+            let open = |path| self.runtime.block_on(workload::engine(path, places, fails(0)));
+            let (with, without) = (open(crowded)?, open(lonely)?);
+            let mut pairs = Vec::new();
+            for round in 1..=self.options.rounds {
+                out::progress(&format!("{name}: round {round} of {}", self.options.rounds));
+                let drain = |engine| self.runtime.block_on(measures::drain_due(engine, jobs));
+                pairs.push((drain(&with)?, drain(&without)?));
+            }
+            self.runtime.block_on(workload::close(with, crowded))?;
+            self.runtime.block_on(workload::close(without, lonely))?;
+            Ok(rates(&pairs))
+        })
+    }
+
+    /// The places with which the engine is fastest, of those that are tried.
+    fn places(&self) -> Result<usize> {
+        let rate = |path: &Path, drain| self.runtime.block_on(measures::drain(path, drain));
+        self.best(&self.places, &PLACES, "places", rate)
+    }
+
+    /// The batch with which the hand-written loop is fastest, of those that are tried.
+    fn batch(&self) -> Result<usize> {
+        self.best(&self.batch, &BATCHES, "jobs in a hand-written batch", measures::drain_by_hand)
+    }
+
+    fn best(
+        &self,
+        known: &OnceCell<usize>,
+        sizes: &[usize],
+        what: &str,
+        rate: impl Fn(&Path, Drain) -> Result<f64>,
+    ) -> Result<usize> {
+        if let Some(best) = known.get() {
+            return Ok(*best);
+        }
+        let mut best = (0.0, 1);
+        for &places in sizes {
+            out::progress(&format!("trying {places} {what}"));
+            let drain = Drain { jobs: self.options.jobs, failures: 0, places };
+            let rate = self.on_fresh_file(|path| rate(path, drain))?;
+            if rate > best.0 {
+                best = (rate, places);
+            }
+        }
+        Ok(*known.get_or_init(|| best.1))
+    }
+
+    /// The file with the jobs of next month, made when first asked for.
+    fn crowded(&self) -> Result<&Path> {
+        if self.crowded.get().is_none() {
+            out::progress(&format!("enqueueing {} jobs for next month", self.options.waiting));
+            let path = self.folder.path().join("crowded.db");
+            child::ask(ChildTask::Seed, &path, self.options.waiting)?;
+            self.crowded.get_or_init(|| path);
+        }
+        self.crowded.get().map(PathBuf::as_path).context("it was made above")
+    }
+
+    /// Ours, by hand, ours, by hand, …: each on a fresh file.
+    fn pairs(
+        &self,
+        name: &str,
+        ours: impl Fn(&Path) -> Result<f64>,
+        by_hand: impl Fn(&Path) -> Result<f64>,
+    ) -> Result<Values> {
+        let mut pairs = Vec::new();
+        for round in 1..=self.options.rounds {
+            out::progress(&format!("{name}: round {round} of {}", self.options.rounds));
+            pairs.push((self.on_fresh_file(&ours)?, self.on_fresh_file(&by_hand)?));
+        }
+        Ok(rates(&pairs))
+    }
+
+    /// In a folder of its own, which is gone afterwards.
+    fn on_fresh_file<T>(&self, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
+        let folder = TempDir::new_in(self.folder.path())?;
+        work(&folder.path().join("bench.db"))
+    }
+}
+
+/// The folder itself, or the one in which the file would be.
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        _ if path.is_dir() => path,
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn rates(pairs: &[(f64, f64)]) -> Values {
+    let (ours, by_hand) = pairs.iter().copied().unzip();
+    vec![
+        ("rate", whole(median(ours))),
+        ("limit_rate", whole(median(by_hand))),
+        ("ratio", rounded(median(pairs.iter().map(|(ours, by_hand)| ours / by_hand).collect()), 3)),
+    ]
+}
+
+/// A child's answer, in the order in which it is reported.
+fn values_of(answer: Value) -> Values {
+    ["cpu_percent", "rss_mb", "rss_peak_mb"]
+        .into_iter()
+        .filter_map(|name| Some((name, answer.get(name)?.clone())))
+        .collect()
+}

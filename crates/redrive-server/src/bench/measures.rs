@@ -1,0 +1,228 @@
+//! What is measured of the engine, and of the hand-written loop beside it.
+
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use redrive::{Attempt, Clock, Engine, NewJob, Rng, millis};
+use tokio::sync::{mpsc as queue, oneshot};
+use tokio::task::JoinSet;
+
+use super::limit::{Limit, Maker};
+use super::workload::{self, BULK, Parcel, fails};
+use crate::stopwatch;
+
+/// How many callers enqueue at once.
+const CALLERS: u64 = 64;
+/// Places of an engine of which speed is not asked.
+pub(crate) const PLACES: usize = 1_024;
+
+fn per_second(count: u64, began: Instant) -> f64 {
+    count as f64 / (stopwatch::now() - began).as_secs_f64()
+}
+
+/// How jobs come in.
+#[derive(Clone, Copy)]
+pub(crate) enum Callers {
+    /// One, one job at a time.
+    One,
+    /// Many at once, each one job at a time.
+    Many,
+    /// One, many jobs at a time.
+    Bulk,
+}
+
+/// Jobs per second that the engine takes.
+pub(crate) async fn enqueue(path: &Path, callers: Callers, jobs: u64) -> Result<f64> {
+    let engine = workload::engine(path, PLACES, fails(0)).await?;
+    let began = stopwatch::now();
+    match callers {
+        Callers::One => {
+            for number in 0..jobs {
+                engine.enqueue(Parcel::new(number)).await?;
+            }
+        }
+        Callers::Many => {
+            let mut tasks = JoinSet::new();
+            for caller in 0..CALLERS {
+                let engine = engine.clone();
+                tasks.spawn(async move {
+                    for number in (caller..jobs).step_by(CALLERS as usize) {
+                        engine.enqueue(Parcel::new(number)).await?;
+                    }
+                    redrive::Result::<()>::Ok(())
+                });
+            }
+            while let Some(done) = tasks.join_next().await {
+                done??;
+            }
+        }
+        Callers::Bulk => workload::enqueue_bulk(&engine, jobs).await?,
+    }
+    let rate = per_second(jobs, began);
+    ensure!(workload::totals(&engine).await?.enqueued == jobs, "not all jobs were enqueued");
+    workload::close(engine, path).await?;
+    Ok(rate)
+}
+
+/// Jobs per second that the hand-written loop takes.
+pub(crate) async fn enqueue_by_hand(path: &Path, callers: Callers, jobs: u64) -> Result<f64> {
+    let limit = Limit::open(path)?;
+    let began = stopwatch::now();
+    match callers {
+        Callers::One => limit.enqueue(jobs, 1)?,
+        Callers::Bulk => limit.enqueue(jobs, BULK)?,
+        Callers::Many => {
+            let (calls, incoming) = mpsc::channel();
+            let writer = tokio::task::spawn_blocking(move || limit.serve(&incoming));
+            let mut tasks = JoinSet::new();
+            for caller in 0..CALLERS {
+                let calls = calls.clone();
+                tasks.spawn(async move {
+                    let mut maker = Maker::new();
+                    for number in (caller..jobs).step_by(CALLERS as usize) {
+                        let (reply, answer) = oneshot::channel();
+                        calls.send((maker.row(&Parcel::new(number))?, reply))?;
+                        answer.await?;
+                    }
+                    anyhow::Ok(())
+                });
+            }
+            drop(calls);
+            while let Some(done) = tasks.join_next().await {
+                done??;
+            }
+            writer.await??;
+        }
+    }
+    Ok(per_second(jobs, began))
+}
+
+/// What one drain does.
+#[derive(Clone, Copy)]
+pub(crate) struct Drain {
+    pub(crate) jobs: u64,
+    /// How often each job fails before it succeeds.
+    pub(crate) failures: u32,
+    /// How many run at once: the engine's places, or the hand-written loop's batch.
+    pub(crate) places: usize,
+}
+
+impl Drain {
+    fn attempts(&self) -> u64 {
+        self.jobs * u64::from(self.failures + 1)
+    }
+}
+
+/// Attempts per second of the engine.
+pub(crate) async fn drain(path: &Path, drain: Drain) -> Result<f64> {
+    let engine = workload::engine(path, drain.places, fails(drain.failures)).await?;
+    workload::enqueue_bulk(&engine, drain.jobs).await?;
+    let began = stopwatch::now();
+    engine.drain().await?;
+    let rate = per_second(drain.attempts(), began);
+    ensure!(workload::totals(&engine).await?.succeeded == drain.jobs, "not all jobs have succeeded");
+    workload::close(engine, path).await?;
+    Ok(rate)
+}
+
+/// Attempts per second of the hand-written loop.
+pub(crate) fn drain_by_hand(path: &Path, drain: Drain) -> Result<f64> {
+    let limit = Limit::open(path)?;
+    limit.enqueue(drain.jobs, BULK)?;
+    let began = stopwatch::now();
+    let attempts = limit.drain(drain.places, drain.failures)?;
+    let rate = per_second(drain.attempts(), began);
+    ensure!(attempts == drain.attempts() && limit.done()? == drain.jobs, "not all jobs were done by hand");
+    Ok(rate)
+}
+
+/// Jobs per second of an engine that stays, over those that are due now and not those of next month.
+pub(crate) async fn drain_due(engine: &Engine, jobs: u64) -> Result<f64> {
+    let before = workload::totals(engine).await?.succeeded;
+    workload::enqueue_bulk(engine, jobs).await?;
+    let began = stopwatch::now();
+    engine.drain_due().await?;
+    let rate = per_second(jobs, began);
+    ensure!(workload::totals(engine).await?.succeeded - before == jobs, "not all jobs have succeeded");
+    Ok(rate)
+}
+
+/// An engine that runs, and says which job it starts when.
+struct Watched {
+    engine: Engine,
+    starts: queue::UnboundedReceiver<Start>,
+    stop: oneshot::Sender<()>,
+    run: tokio::task::JoinHandle<redrive::Result<()>>,
+}
+
+struct Start {
+    number: u64,
+    at: Instant,
+    wall_ms: f64,
+}
+
+impl Watched {
+    async fn begin(path: &Path) -> Result<Watched> {
+        let (seen, starts) = queue::unbounded_channel();
+        let handler = move |attempt: Attempt<Parcel>| {
+            let start =
+                Start { number: attempt.payload.number, at: stopwatch::now(), wall_ms: stopwatch::wall_ms() };
+            // Whoever measures has given up if nobody listens.
+            drop(seen.send(start));
+            async {}
+        };
+        let engine = workload::engine(path, PLACES, handler).await?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let runner = engine.clone();
+        let run = tokio::spawn(async move { runner.run(async { drop(stopped.await) }).await });
+        Ok(Watched { engine, starts, stop, run })
+    }
+
+    async fn next(&mut self) -> Result<Start> {
+        self.starts.recv().await.context("the engine has ended")
+    }
+
+    async fn end(self, path: &Path) -> Result<()> {
+        drop(self.stop);
+        self.run.await??;
+        workload::close(self.engine, path).await
+    }
+}
+
+/// Milliseconds from the call that enqueues a job to its start, one job after another on an idle engine.
+pub(crate) async fn latency(path: &Path, jobs: u64) -> Result<Vec<f64>> {
+    let mut watched = Watched::begin(path).await?;
+    let mut measured = Vec::new();
+    for number in 0..jobs {
+        let began = stopwatch::now();
+        watched.engine.enqueue(Parcel::new(number)).await?;
+        measured.push((watched.next().await?.at - began).as_secs_f64() * 1_000.0);
+    }
+    watched.end(path).await?;
+    Ok(measured)
+}
+
+/// Milliseconds from a job's due time to its start by the system's clock, of jobs due at random times. Negative would
+/// be early.
+pub(crate) async fn lateness(path: &Path, jobs: u64) -> Result<Vec<f64>> {
+    /// Time to enqueue them all before the first is due.
+    const LEAD: Duration = millis(500);
+    /// Due on average one after this: 500 jobs within five seconds.
+    const APART_MS: u64 = 10;
+    let mut watched = Watched::begin(path).await?;
+    let first = Clock::system().now() + LEAD;
+    let mut rng = Rng::from_os();
+    let due: Vec<_> = (0..jobs).map(|_| first + millis(rng.up_to(jobs * APART_MS))).collect();
+    let parcels = due.iter().zip(0..).map(|(due, number)| NewJob::from(Parcel::new(number)).run_at(*due));
+    watched.engine.enqueue_all(parcels).await?;
+    let mut measured = Vec::new();
+    for _ in 0..jobs {
+        let start = watched.next().await?;
+        let due = due.get(usize::try_from(start.number)?).context("only these were enqueued")?;
+        measured.push(start.wall_ms - due.as_millis() as f64);
+    }
+    watched.end(path).await?;
+    Ok(measured)
+}

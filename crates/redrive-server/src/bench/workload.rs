@@ -1,0 +1,89 @@
+//! What the jobs of the benchmark are, and the engine that runs them.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use redrive::{Attempt, Engine, Failure, Handler, Payload, Policy, Queue, SqliteStore};
+use serde::{Deserialize, Serialize};
+
+/// Jobs of one call in bulk.
+pub(crate) const BULK: u64 = 1_000;
+/// What an attempt that fails says.
+pub(crate) const FAILURE: &str = "nobody answers";
+
+/// About a hundred bytes of JSON, with strings to decode.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Parcel {
+    pub(crate) number: u64,
+    pub(crate) to: String,
+    pub(crate) subject: String,
+}
+
+impl Parcel {
+    pub(crate) fn new(number: u64) -> Parcel {
+        Parcel {
+            number,
+            to: "someone@example.com".into(),
+            subject: "Your parcel is on its way and will arrive tomorrow".into(),
+        }
+    }
+}
+
+impl Payload for Parcel {
+    const KIND: &'static str = "parcel";
+}
+
+/// Fails so many times, then succeeds; does nothing else.
+pub(crate) fn fails(times: u32) -> impl Handler<Parcel> {
+    move |attempt: Attempt<Parcel>| async move {
+        if attempt.number <= times { Err(Failure::retry(FAILURE)) } else { Ok(()) }
+    }
+}
+
+/// When each job comes back, in the engine and in the hand-written loop.
+pub(crate) fn policy() -> Policy {
+    Policy::immediate().attempts(5)
+}
+
+/// An engine on a file, which is made if it is not there.
+pub(crate) async fn engine(path: &Path, places: usize, handler: impl Handler<Parcel>) -> Result<Engine> {
+    let store = SqliteStore::open(path).await?;
+    let queue = Queue::new(redrive::DEFAULT_QUEUE).concurrency(places).policy(policy());
+    Ok(Engine::builder(store).queue(queue).handle(handler).build()?)
+}
+
+/// Enqueues in bulk.
+pub(crate) async fn enqueue_bulk(engine: &Engine, jobs: u64) -> Result<()> {
+    let mut next = 0;
+    while next < jobs {
+        let end = (next + BULK).min(jobs);
+        engine.enqueue_all((next..end).map(Parcel::new)).await?;
+        next = end;
+    }
+    Ok(())
+}
+
+/// What has happened to jobs in this file, ever.
+pub(crate) async fn totals(engine: &Engine) -> Result<redrive::Tally> {
+    let counts = engine.counts().await?;
+    // A queue is known to its file from its first job on.
+    Ok(counts.first().map(|queue| queue.totals).unwrap_or_default())
+}
+
+/// Lets an engine go and waits until its file is closed: copying the log into it must not disturb what is measured
+/// next.
+pub(crate) async fn close(engine: Engine, path: &Path) -> Result<()> {
+    const LOOKS_MAX: usize = 10_000;
+    drop(engine);
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    let log = PathBuf::from(log);
+    for _ in 0..LOOKS_MAX {
+        if !log.exists() {
+            return Ok(());
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    bail!("{} is still open after its engine was let go", path.display())
+}

@@ -1,0 +1,121 @@
+//! The command line: what can be asked for, and how a mistake in it is answered.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+
+/// Work that fails comes back and finishes.
+#[derive(Parser)]
+#[command(name = "redrive", version, about)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Measure, beside the tightest hand-written SQL loop that does the same durable work
+    Bench(BenchOptions),
+    /// A part of the benchmark that needs a process of its own
+    #[command(hide = true)]
+    BenchChild(BenchChild),
+}
+
+/// What to measure, and where.
+#[derive(Args)]
+pub(crate) struct BenchOptions {
+    /// On which disk: files are made beside PATH and removed again [default: a temporary folder]
+    #[arg(long, value_name = "sqlite:PATH")]
+    pub(crate) store: Option<StoreUrl>,
+    /// How many jobs the throughput measures take; the slow ones take a fixed share of it
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) jobs: u64,
+    /// How many jobs wait for next month in idle_1m and drain_1m
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..=10_000_000))]
+    pub(crate) waiting: u64,
+    /// How many pairs (ours, hand-written) each ratio is the median of
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=99))]
+    pub(crate) rounds: u32,
+    /// Measure only this; may be given several times
+    #[arg(long, value_name = "NAME")]
+    pub(crate) only: Vec<Measure>,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A part of the benchmark that runs in a process of its own.
+#[derive(Args)]
+pub(crate) struct BenchChild {
+    pub(crate) task: ChildTask,
+    /// The SQLite file
+    pub(crate) path: PathBuf,
+    /// How many jobs, or how many places
+    pub(crate) count: usize,
+}
+
+/// What a child does.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum ChildTask {
+    /// Enqueue jobs that are due next month.
+    Seed,
+    /// Run an engine that has nothing to do, and report what that costs.
+    Idle,
+    /// Run everything that is due, and report how much memory that took.
+    Drain,
+}
+
+/// What can be measured, in the order in which it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Measure {
+    /// One caller enqueues one job at a time.
+    EnqueueOne,
+    /// 64 callers at once, each enqueues one job at a time.
+    #[value(name = "enqueue_64")]
+    Enqueue64,
+    /// 1,000 jobs a call.
+    EnqueueBulk,
+    /// Jobs that do nothing, from the first claim until all have succeeded.
+    Drain,
+    /// From the call that enqueues to the start of the handler, on an idle engine.
+    Latency,
+    /// How long after its due time a job starts.
+    Lateness,
+    /// Each job fails twice and comes back at once; counted in attempts.
+    RetryPath,
+    /// Peak memory of a process that drains.
+    Memory,
+    /// What an engine costs that has nothing to do while a million jobs wait for next month.
+    #[value(name = "idle_1m")]
+    Idle1m,
+    /// Draining while a million jobs wait for next month, beside draining without them.
+    #[value(name = "drain_1m")]
+    Drain1m,
+}
+
+impl Measure {
+    /// The name on the command line and in the report.
+    pub(crate) fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
+/// A store as the command line names it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StoreUrl {
+    pub(crate) path: PathBuf,
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<StoreUrl, String> {
+        match text.strip_prefix("sqlite:") {
+            Some(path) if !path.is_empty() => Ok(StoreUrl { path: path.into() }),
+            _ => Err("write sqlite: and a path, for example sqlite:/tmp/bench.db".into()),
+        }
+    }
+}

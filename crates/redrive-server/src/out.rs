@@ -1,0 +1,37 @@
+//! The terminal: the only file that writes to it. Answers go to stdout; progress and errors to stderr.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is the one file that talks to the terminal"
+)]
+
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+
+/// What was asked for.
+pub(crate) fn answer(text: &str) {
+    println!("{text}");
+}
+
+/// What is being done, for a person who watches. Replaced by the next one.
+pub(crate) fn progress(text: &str) {
+    let mut stderr = std::io::stderr();
+    if stderr.is_terminal() {
+        eprint!("\r\x1b[2K{text}");
+        // Nothing depends on it being seen.
+        drop(stderr.flush());
+    }
+}
+
+/// 0 if it was done, 1 if it failed. A command line that cannot be read ends with 2, before this.
+pub(crate) fn exit_code(done: anyhow::Result<()>) -> ExitCode {
+    progress("");
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
