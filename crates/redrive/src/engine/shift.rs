@@ -1,6 +1,6 @@
 //! One run of the main loop: a holder with its lease, the places that are taken, and what waits to be settled.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -40,7 +40,8 @@ pub(super) struct Desk {
     pub(super) inner: Arc<Inner>,
     pub(super) holder: Mutex<Holding>,
     queues: Vec<Place>,
-    running: Mutex<HashMap<i64, (Lease, Arc<Stop>)>>,
+    /// By place, so that what is stopped together is stopped in the same order in every run of a simulated world.
+    running: Mutex<BTreeMap<i64, (Lease, Arc<Stop>)>>,
     suspect: AtomicBool,
     pending: Mutex<Vec<Settlement>>,
     /// Settlements that are with the store.
@@ -192,7 +193,7 @@ impl Drop for Shift {
 }
 
 impl Desk {
-    fn running(&self) -> MutexGuard<'_, HashMap<i64, (Lease, Arc<Stop>)>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<i64, (Lease, Arc<Stop>)>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
