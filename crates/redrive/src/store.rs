@@ -47,7 +47,8 @@ pub trait Store: Send + Sync + 'static {
     async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal>;
     /// Holders whose lease is over, with what they still hold.
     async fn expired(&self, now: Timestamp) -> Result<Expiry>;
-    /// Ends a holder whose lease is over, settling what it held. Refuses everything if it was renewed meanwhile.
+    /// Ends a holder whose lease is over, settling what it held. Refuses everything if it was renewed meanwhile, or
+    /// holds something that is not among the settlements: that job would be held by nobody and claimed by nobody.
     async fn expire(
         &self,
         holder: HolderId,

@@ -1,17 +1,17 @@
-//! For your tests: a clock that you move, and a process that dies where you say.
+//! For your tests: a clock that you move, a process that dies where you say, and for a store of your own the suite
+//! that every store must pass ([`conformance!`](crate::conformance)).
 //!
 //! With `#[tokio::test(start_paused = true)]` and [`clock`], `engine.drain().await` runs a schedule of fourteen days
 //! in milliseconds, and every attempt still sees its exact time.
 
-mod conformance;
+#[doc(hidden)]
+pub mod conformance;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::clock::{Clock, Timestamp};
 use crate::engine::Step;
-
-pub use conformance::cases;
 
 /// A clock on tokio's paused time, starting on 1 January 2026.
 pub fn clock() -> Clock {

@@ -20,8 +20,9 @@ CREATE TABLE redrive_policies (
 ) STRICT;
 
 -- What a job is. Written once; the checksum covers what must not change at rest.
+-- A place is never given twice: claims list jobs by it, and may list one that is forgotten.
 CREATE TABLE redrive_jobs (
-    seq          INTEGER PRIMARY KEY,
+    seq          INTEGER PRIMARY KEY AUTOINCREMENT,
     id           TEXT NOT NULL UNIQUE,
     kind         TEXT NOT NULL,
     queue        INTEGER NOT NULL REFERENCES redrive_queues (id),

@@ -51,6 +51,8 @@ pub(super) struct Desk {
     /// Something is to be settled.
     to_settle: Notify,
     dead: Stop,
+    /// Held while a new holder is registered: several calls may learn at once that the old one is gone.
+    registering: tokio::sync::Mutex<()>,
 }
 
 /// The lease this process has now.
@@ -69,7 +71,7 @@ struct Place {
 
 /// What the loop waits for next.
 pub(super) struct Next {
-    /// When something will be due.
+    /// When something will be due. Now, if something may be that could not be asked for: an ending comes first.
     pub(super) due: Option<Timestamp>,
     /// When to look again without being woken: not at all while no place is free.
     pub(super) look_at: Timestamp,
@@ -101,8 +103,11 @@ impl Shift {
             ended: Notify::new(),
             to_settle: Notify::new(),
             dead: Stop::default(),
+            registering: tokio::sync::Mutex::default(),
         });
         desk.inner.on_duty(&desk);
+        // Before the first claim: what dead processes left is work to be done, and must not look like work in hand.
+        upkeep::end_the_gone(&desk).await?;
         let mut tasks = JoinSet::new();
         tasks.spawn(settler(desk.clone()));
         tasks.spawn(upkeep::run(desk.clone()));
@@ -118,18 +123,18 @@ impl Shift {
             if wants.is_empty() {
                 return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX };
             }
-            let claim = Claim {
-                holder: desk.lease().await,
-                ids: desk.inner.new_claims(),
-                wants,
-                suspect: !desk.suspect.load(Ordering::Acquire),
-            };
+            let holder = desk.lease().await;
+            let suspect = !desk.suspect.load(Ordering::Acquire);
+            // Full queues are not asked for, nor a second suspect: the answer says nothing of those.
+            let asked_for_all = suspect && wants.len() == desk.queues.len();
+            let claim = Claim { holder, ids: desk.inner.new_claims(), wants, suspect };
             match desk.inner.store.claim(claim, desk.inner.clock.now()).await {
                 Ok(claimed) => {
                     if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
                         desk.die();
                     }
                     let started = claimed.jobs.len();
+                    let complete = asked_for_all && claimed.jobs.iter().all(|(_, job)| !job.is_suspect());
                     for (lease, job) in claimed.jobs {
                         desk.start(lease, job);
                     }
@@ -141,9 +146,9 @@ impl Shift {
                         continue;
                     }
                     let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
-                    return Next { due: claimed.next_due, look_at };
+                    return Next { due: if complete { claimed.next_due } else { Some(now) }, look_at };
                 }
-                Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again().await,
+                Err(error) if error.kind() == ErrorKind::LeaseLost => desk.begin_again(holder).await,
                 Err(error) => {
                     tracing::error!(%error, "Cannot claim jobs; trying again");
                     tokio::time::sleep(pause).await;
@@ -272,7 +277,12 @@ impl Desk {
     }
 
     /// The holder has expired: everything it held is lost, and its id is never used again.
-    pub(super) async fn begin_again(&self) {
+    pub(super) async fn begin_again(&self, gone: HolderId) {
+        let _one_at_a_time = self.registering.lock().await;
+        if self.holder.lock().unwrap_or_else(PoisonError::into_inner).id != gone {
+            // Done already. Once more would stop what was claimed since, and leave a holder that nobody renews.
+            return;
+        }
         self.stop_all(Why::LeaseLost);
         let id = self.inner.new_holder();
         let mut pause = RETRY_FIRST;

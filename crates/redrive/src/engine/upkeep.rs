@@ -66,6 +66,12 @@ impl Watch {
     }
 }
 
+/// Ends the holders that are known to be gone and need not be waited for.
+pub(super) async fn end_the_gone(desk: &Desk) -> Result<()> {
+    let now = desk.inner.clock.now();
+    Watch { answering_since: now }.look(desk, now).await.map(drop)
+}
+
 /// Ends a holder: a crash for each job it still held.
 async fn end(desk: &Desk, expired: Expired, now: Timestamp) -> Result<()> {
     let lost = expired.jobs.len();
@@ -94,10 +100,14 @@ pub(super) async fn renew(desk: &Desk) {
     let now = desk.inner.clock.now();
     match desk.inner.store.renew(id, now + desk.inner.lease).await {
         Ok(Renewal::Kept { lost }) => {
-            *desk.holder.lock().unwrap_or_else(PoisonError::into_inner) = Holding { id, renewed_at: now };
+            let mut holding = desk.holder.lock().unwrap_or_else(PoisonError::into_inner);
+            if holding.id == id {
+                *holding = Holding { id, renewed_at: now };
+            }
+            drop(holding);
             lost.iter().for_each(|lease| desk.stop(lease));
         }
-        Ok(Renewal::Gone) => desk.begin_again().await,
+        Ok(Renewal::Gone) => desk.begin_again(id).await,
         // The lease goes on until somebody records that it is over, so there is time to try again.
         Err(error) => tracing::error!(%error, "Cannot renew the lease; trying again"),
     }

@@ -122,7 +122,9 @@ impl Store for MemoryStore {
         now: Timestamp,
     ) -> Result<Vec<Settled>> {
         let mut world = self.world();
-        if world.holders.get(&holder).is_none_or(|until| *until > now) {
+        let known: BTreeSet<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
+        let more = world.held_by(holder).iter().any(|(lease, _)| !known.contains(&lease.seq));
+        if more || world.holders.get(&holder).is_none_or(|until| *until > now) {
             return Ok(vec![Settled::Refused; settlements.len()]);
         }
         let answer = world.settle_all(&settlements);
@@ -202,6 +204,7 @@ impl Store for MemoryStore {
         } else {
             world.paused.remove(queue);
         }
+        world.totals.entry(queue.into()).or_default();
         drop(world);
         self.changed();
         Ok(())
@@ -221,8 +224,9 @@ impl World {
             let queue = &admission.job.queue;
             let live =
                 self.rows.values().filter(|row| row.job.queue == *queue && !row.job.state.is_final()).count();
-            let coming = jobs.iter().filter(|other| other.job.queue == *queue).count();
-            if (live + coming) as u64 > capacity {
+            let new = |job: &Job| job.queue == *queue && !self.by_id.contains_key(&job.id);
+            let coming = jobs.iter().filter(|other| new(&other.job)).count();
+            if coming > 0 && (live + coming) as u64 > capacity {
                 return Err(super::queue_full(queue, capacity));
             }
         }
@@ -233,6 +237,9 @@ impl World {
         let mut seen = BTreeSet::new();
         for admission in jobs {
             let Some(key) = &admission.job.extras().key else { continue };
+            if self.by_id.contains_key(&admission.job.id) {
+                continue;
+            }
             let there = self.live_with_key(key);
             let twice = !seen.insert(key.clone());
             let running = there.is_some_and(|row| row.claim.is_some());
@@ -264,6 +271,7 @@ impl World {
                 return Enqueued { id, how: How::Existing };
             }
             row.job = super::replaced(&row.job, job);
+            self.totals.entry(row.job.queue.clone()).or_default();
             return Enqueued { id, how: How::Replaced };
         }
         self.last_seq += 1;
@@ -361,8 +369,10 @@ impl World {
         waiting
             .filter_map(|row| {
                 let State::Waiting { due_at, .. } = row.job.state else { return None };
+                if row.job.is_suspect() && !suspect {
+                    return None;
+                }
                 let free = !self.paused.contains(&want.queue)
-                    && (suspect || !row.job.is_suspect())
                     && (due_at > now || self.may_start(&row.job, want.on_retry, now));
                 match (free.then_some(due_at), row.job.expires_at()) {
                     (Some(due_at), Some(over)) => Some(due_at.min(over)),
@@ -375,7 +385,10 @@ impl World {
     fn held_by(&self, holder: HolderId) -> Vec<(Lease, Job)> {
         let claims = self.claims.values().filter(|claim| claim.holder == holder);
         let leases = claims.flat_map(|claim| claim.held.values());
-        leases.filter_map(|lease| Some((*lease, self.rows.get(&lease.seq)?.job.clone()))).collect()
+        let mut held: Vec<_> =
+            leases.filter_map(|lease| Some((*lease, self.rows.get(&lease.seq)?.job.clone()))).collect();
+        held.sort_by_key(|(lease, _)| lease.seq);
+        held
     }
 
     fn settle_all(&mut self, settlements: &[Settlement]) -> Vec<Settled> {
@@ -473,8 +486,7 @@ impl World {
 
     fn counts(&self) -> Vec<QueueCounts> {
         let mut queues: BTreeMap<Arc<str>, QueueCounts> = BTreeMap::new();
-        let named = self.totals.keys().chain(&self.paused);
-        for queue in named {
+        for queue in self.totals.keys() {
             queues.entry(queue.clone()).or_insert_with(|| QueueCounts {
                 queue: queue.clone(),
                 waiting: 0,

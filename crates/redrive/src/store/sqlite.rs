@@ -40,7 +40,7 @@ pub use self::transaction::enqueue_in;
 
 /// A SQLite file.
 pub struct SqliteStore {
-    // Declared before the lock, so that the writer is asked to stop before another process may begin.
+    // Declared before the lock, so that the writer has stopped before another process may begin.
     writer: Writer,
     readers: Arc<Readers>,
     running: Arc<RwLock<Running>>,
@@ -87,6 +87,16 @@ impl SqliteStore {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Writes what is under way, closes the file and gives it free. Dropping the store does the same, and holds up its
+    /// thread meanwhile.
+    pub async fn close(self) -> Result<()> {
+        blocking(move || {
+            drop(self);
+            Ok(())
+        })
+        .await
     }
 
     fn open_with(path: &Path, options: &SqliteOptions) -> Result<SqliteStore> {

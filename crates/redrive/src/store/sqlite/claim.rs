@@ -133,14 +133,16 @@ impl Core {
         let mut everything = true;
         let mut corrupt = Vec::new();
         let mut turns = Vec::new();
+        // Of those, the ones that need no turn.
+        let mut certain = 0;
         {
             let Core { conn, names, running, claims, queues, .. } = self;
             let mut running = running.write().unwrap_or_else(PoisonError::into_inner);
             let mut statement = conn.prepare_cached(include_str!("claim_due.sql"))?;
             let now = taking.now.as_millis();
             let mut rows = statement.query(params![queue, priority, now, cursor.0, cursor.1])?;
-            while *room > 0
-                && turns.len() < HELD_PER_CLAIM_MAX
+            while certain < *room
+                && turns.len() - certain < HELD_PER_CLAIM_MAX
                 && let Some(row) = rows.next()?
             {
                 let place: (i64, i64) = (row.get(1)?, row.get(0)?);
@@ -152,9 +154,11 @@ impl Core {
                 if !running.0.contains_key(&place.1) {
                     match names.job(conn, row)? {
                         None => corrupt.push((place.1, ledger(row, 2)?)),
-                        Some(job) if job.extras().ordering_key.is_some() => {
-                            // Whether it is its turn is asked when the scan is done, because asking may write.
+                        Some(job) if job.extras().ordering_key.is_some() || !turns.is_empty() => {
+                            // Whether it is its turn is asked when the scan is done, because asking may write. What
+                            // comes after it is taken after it, or it would lose its place to them for ever.
                             everything = false;
+                            certain += usize::from(job.extras().ordering_key.is_none() && !suspect);
                             turns.push(job);
                             continue;
                         }
@@ -231,7 +235,7 @@ impl Core {
             }
             before
         };
-        if self.keys_running.contains(&(queue, key)) {
+        if self.keys_running.contains_key(&(queue, key)) {
             return Ok(false);
         }
         // Nothing of this key runs, so nothing's ending would let the one before go.
@@ -249,7 +253,7 @@ impl Core {
         drop(running);
         self.claims.entry(id).or_insert_with(|| ClaimState::of(taking.holder)).held.insert(job.seq);
         if let Some(key) = job.extras().ordering_key.clone() {
-            self.keys_running.insert((queue, key));
+            *self.keys_running.entry((queue, key)).or_default() += 1;
         }
         self.queue(queue).running += 1;
         taking.jobs.push((lease, job));
@@ -298,7 +302,8 @@ impl Core {
         let mut statement = self.conn.prepare_cached(include_str!("next_expiry.sql"))?;
         let mut rows = statement.query([id])?;
         while let Some(row) = rows.next()? {
-            if !running.0.contains_key(&row.get(1)?) {
+            let free = suspect || row.get::<_, u32>(2)? == 0;
+            if free && !running.0.contains_key(&row.get(1)?) {
                 next = next.into_iter().chain([row.get::<_, i64>(0)?]).min();
                 break;
             }

@@ -26,8 +26,8 @@ pub(super) struct Core {
     pub(super) holders: BTreeMap<HolderId, Timestamp>,
     pub(super) claims: HashMap<ClaimId, ClaimState>,
     pub(super) running: Arc<RwLock<Running>>,
-    /// Ordering keys of jobs that run.
-    pub(super) keys_running: HashSet<(i64, Arc<str>)>,
+    /// Ordering keys of jobs that run, with how many: what is out of time is handed out beside the one whose turn it is.
+    pub(super) keys_running: HashMap<(i64, Arc<str>), u32>,
     /// Where the sweep of finished jobs goes on.
     pub(super) swept: i64,
     /// Whether something may have become claimable earlier than was last said.
@@ -99,7 +99,7 @@ impl Core {
             holders: BTreeMap::new(),
             claims: HashMap::new(),
             running,
-            keys_running: HashSet::new(),
+            keys_running: HashMap::new(),
             swept: 0,
             woke: false,
             damaged: false,
@@ -195,7 +195,7 @@ impl Core {
             let lease = Lease { claim, job, seq: row.get(3)?, attempt: row.get(4)? };
             let queue: i64 = row.get(6)?;
             if let Some(key) = row.get::<_, Option<String>>(7)? {
-                self.keys_running.insert((queue, key.into()));
+                *self.keys_running.entry((queue, key.into())).or_default() += 1;
             }
             if let Some(state) = self.claims.get_mut(&claim) {
                 state.held.insert(lease.seq);

@@ -25,8 +25,14 @@ impl Core {
             let queue = &admission.job.queue;
             let live =
                 self.queue_ids.get(queue).and_then(|id| self.queues.get(id)).map_or(0, |queue| queue.live());
-            let coming = jobs.iter().filter(|other| other.job.queue == *queue).count() as u64;
-            if live + coming > capacity {
+            let coming = jobs.iter().filter(|other| other.job.queue == *queue);
+            if live + coming.clone().count() as u64 <= capacity {
+                continue;
+            }
+            // What is there already takes no place twice.
+            let new = coming.map(|other| Ok(u64::from(!self.is_known(other.job.id)?)));
+            let new = new.sum::<Result<u64, Fault>>()?;
+            if new > 0 && live + new > capacity {
                 return Err(queue_full(queue, capacity).into());
             }
         }
@@ -38,16 +44,22 @@ impl Core {
         for admission in jobs {
             let Some(key) = admission.job.extras().key.as_deref() else { continue };
             let twice = !seen.insert(key);
-            match admission.on_conflict {
-                OnConflict::Ignore => {}
-                OnConflict::Reject if twice || key_holder(&self.conn, key)?.is_some() => {
-                    return Err(key_taken(key).into());
-                }
-                OnConflict::Replace if self.runs_with_key(key)? => return Err(key_running(key).into()),
-                OnConflict::Reject | OnConflict::Replace => {}
+            let refusal = match admission.on_conflict {
+                OnConflict::Reject if twice || key_holder(&self.conn, key)?.is_some() => key_taken(key),
+                OnConflict::Replace if self.runs_with_key(key)? => key_running(key),
+                _ => continue,
+            };
+            if !self.is_known(admission.job.id)? {
+                return Err(refusal.into());
             }
         }
         Ok(())
+    }
+
+    /// Whether a job with this id was taken before: the same one is sent again because the first answer was lost.
+    fn is_known(&self, id: JobId) -> Result<bool, Fault> {
+        let mut statement = self.conn.prepare_cached(include_str!("job_known.sql"))?;
+        Ok(statement.exists([id.encode(&mut [0; 36])])?)
     }
 
     fn runs_with_key(&self, key: &str) -> Result<bool, Fault> {
@@ -60,7 +72,10 @@ impl Core {
         if let Some(key) = job.extras().key.as_deref()
             && let Some((seq, id)) = key_holder(&self.conn, key)?
         {
-            if *on_conflict == OnConflict::Replace && id != job.id {
+            if self.is_known(job.id)? {
+                return Ok(Enqueued { id: job.id, how: How::Existing });
+            }
+            if *on_conflict == OnConflict::Replace {
                 self.replace(seq, job)?;
                 return Ok(Enqueued { id, how: How::Replaced });
             }

@@ -1,4 +1,4 @@
-SELECT expires_at, seq
+SELECT expires_at, seq, crashes
 FROM redrive_live INDEXED BY redrive_live_expires
 WHERE queue = ?1 AND expires_at IS NOT NULL
 ORDER BY expires_at

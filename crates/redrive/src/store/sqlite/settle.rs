@@ -1,5 +1,7 @@
 //! Attempts end, and leases with them. Every write names its fence.
 
+use std::collections::HashSet;
+use std::collections::hash_map::Entry;
 use std::sync::PoisonError;
 
 use rusqlite::{Connection, params};
@@ -132,8 +134,13 @@ impl Core {
     pub(super) fn no_longer_running(&mut self, queue: i64, job: &Job) {
         let state = self.queue(queue);
         state.running = state.running.saturating_sub(1);
-        if let Some(key) = job.extras().ordering_key.clone() {
-            self.keys_running.remove(&(queue, key));
+        if let Some(key) = job.extras().ordering_key.clone()
+            && let Entry::Occupied(mut jobs) = self.keys_running.entry((queue, key))
+        {
+            *jobs.get_mut() -= 1;
+            if *jobs.get() == 0 {
+                jobs.remove();
+            }
         }
     }
 
@@ -215,7 +222,10 @@ impl Core {
         settlements: &[Settlement],
         now: Timestamp,
     ) -> Result<Vec<Settled>, Fault> {
-        if self.holders.get(&holder).is_none_or(|until| *until > now) {
+        let known: HashSet<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
+        let mut claims = self.claims.values().filter(|claim| claim.holder == holder);
+        let more = claims.any(|claim| !claim.held.is_subset(&known));
+        if more || self.holders.get(&holder).is_none_or(|until| *until > now) {
             return Ok(vec![Settled::Refused; settlements.len()]);
         }
         let answer = self.settle(settlements)?;

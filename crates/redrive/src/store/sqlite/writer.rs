@@ -2,6 +2,7 @@
 //! the next one: a batch forms by itself, without a timer and without added latency.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::sync::{oneshot, watch};
@@ -15,19 +16,29 @@ const CALLS_MAX: usize = 512;
 /// How often an idle store looks whether someone else has written to the file.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The way to the writer thread.
+/// The way to the writer thread. Dropping it waits until the thread has written what it was given and has closed the
+/// file, so that whoever opens the file next is alone with it.
 pub(super) struct Writer {
-    calls: Sender<Box<dyn Call>>,
+    calls: Option<Sender<Box<dyn Call>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.calls = None;
+        // If it panicked, it said so itself.
+        self.thread.take().map(JoinHandle::join).map(drop);
+    }
 }
 
 impl Writer {
     pub(super) fn start(core: Core, changes: watch::Sender<u64>) -> Result<Writer> {
         let (calls, incoming) = mpsc::channel();
-        std::thread::Builder::new()
+        let thread = std::thread::Builder::new()
             .name("redrive-sqlite".into())
             .spawn(move || run(core, &incoming, &changes))
             .map_err(|error| Error::unavailable("cannot start the thread that writes").with_source(error))?;
-        Ok(Writer { calls })
+        Ok(Writer { calls: Some(calls), thread: Some(thread) })
     }
 
     /// Does something in the next transaction, and answers when that is on stable storage.
@@ -37,7 +48,8 @@ impl Writer {
     ) -> Result<T> {
         let (reply, answer) = oneshot::channel();
         let call = Work { work, answer: None, reply };
-        self.calls.send(Box::new(call)).map_err(|_| stopped())?;
+        let calls = self.calls.as_ref().ok_or_else(stopped)?;
+        calls.send(Box::new(call)).map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())?
     }
 }
@@ -185,7 +197,8 @@ impl Core {
     }
 
     fn close(self) {
-        // Leaves one file behind instead of three; a failure costs nothing but that.
+        // Leaves one file behind instead of three; a failure costs nothing but that, so nobody is waited for.
+        drop(self.conn.busy_timeout(Duration::ZERO));
         drop(self.conn.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)"));
     }
 }
