@@ -2,7 +2,7 @@
 //!
 //! A world is a seed. It has nodes, queues, policies, jobs and a list of what goes wrong; it runs on one thread with
 //! tokio's time paused, so that a month passes in milliseconds and the same seed gives the same trace. A book is kept
-//! outside the store, and every answer is held against it (`sim/book.rs`, `sim/check.rs`). First anything may go wrong
+//! outside the store, and every answer is held against it (`sim/book.rs`, `sim/hand.rs`, `sim/check.rs`). First anything may go wrong
 //! and nothing may be broken; then nothing goes wrong and everything must finish.
 //!
 //! [`Bug`]s are planted to see that the worlds would notice.
@@ -11,6 +11,7 @@ mod act;
 mod book;
 mod check;
 mod faulty;
+mod hand;
 mod node;
 mod plan;
 mod planted;
@@ -26,7 +27,7 @@ use self::witness::Witness;
 use self::world::World;
 
 pub use self::faulty::Faulty;
-pub use self::planted::{Bug, Planted};
+pub use self::planted::{Bug, Planted, Side};
 
 /// How a world went.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::{Inner, upkeep};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Result};
 use crate::job::{Job, JobId};
-use crate::store::{Claim, HolderId, Lease, Settlement, Want};
+use crate::store::{Claim, ClaimId, HolderId, Lease, Settlement, Want};
 
 /// A store that does not answer is asked again after this, and then more and more rarely.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -118,6 +118,7 @@ impl Shift {
     pub(super) async fn claim(&mut self) -> Next {
         let desk = &self.desk;
         let mut pause = RETRY_FIRST;
+        let mut unanswered: Option<(HolderId, [ClaimId; 2])> = None;
         loop {
             let wants = desk.wants();
             if wants.is_empty() {
@@ -127,9 +128,16 @@ impl Shift {
             let suspect = !desk.suspect.load(Ordering::Acquire);
             // Full queues are not asked for, nor a second suspect: the answer says nothing of those.
             let asked_for_all = suspect && wants.len() == desk.queues.len();
-            let claim = Claim { holder, ids: desk.inner.new_claims(), wants, suspect };
+            // Asked again under the same ids, the store names what it may have handed out without our knowing.
+            let ids = match unanswered {
+                Some((by, ids)) if by == holder => ids,
+                _ => desk.inner.new_claims(),
+            };
+            unanswered = Some((holder, ids));
+            let claim = Claim { holder, ids, wants, suspect };
             match desk.inner.store.claim(claim, desk.inner.clock.now()).await {
                 Ok(claimed) => {
+                    unanswered = None;
                     if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
                         desk.die();
                     }

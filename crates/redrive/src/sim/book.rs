@@ -8,12 +8,12 @@ use super::act::Doing;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Ending, Job, JobId, OnConflict, State};
-use crate::machine::{self, Admission, Command, Steer};
+use crate::machine::{self, Admission};
 use crate::queue::{OnRetry, Retention};
 use crate::span::secs;
 use crate::stats::Tally;
 use crate::store::{
-    self, Claim, Claimed, Enqueued, Expiry, Filter, HolderId, How, Lease, Renewal, Settled, Settlement, Want,
+    self, Claim, ClaimId, Claimed, Enqueued, Expiry, HolderId, How, Lease, Renewal, Settled, Settlement, Want,
 };
 
 /// What a check finds: nothing, or a sentence that says which promise is broken.
@@ -28,6 +28,8 @@ pub(super) struct Book {
     pub(super) holders: BTreeMap<HolderId, Holder>,
     pub(super) paused: BTreeSet<Arc<str>>,
     pub(super) totals: BTreeMap<Arc<str>, Tally>,
+    /// Under which jobs were handed out.
+    pub(super) claims: BTreeSet<ClaimId>,
     /// Created since the last comparison, in the order they were given.
     pub(super) fresh: Vec<JobId>,
     pub(super) last_seq: i64,
@@ -50,7 +52,7 @@ pub(super) struct Book {
 /// One job as it must be.
 pub(super) struct Entry {
     pub(super) job: Job,
-    /// By whom and by what right it runs; the job as it was when it was handed out.
+    /// By whom and by what right it runs, and when it was due.
     pub(super) running: Option<(HolderId, Lease, Timestamp)>,
     /// Attempts that must be in its history.
     pub(super) recorded: u32,
@@ -62,7 +64,7 @@ pub(super) struct Entry {
 pub(super) struct Holder {
     until: Timestamp,
     /// Taken away, and not yet tried to be settled.
-    lost: BTreeSet<(i64, u32)>,
+    pub(super) lost: BTreeSet<(i64, u32)>,
 }
 
 macro_rules! demand {
@@ -154,7 +156,7 @@ impl Book {
         self.live().filter(|entry| *entry.job.queue == *queue).count() as u64
     }
 
-    fn key_holder(&self, key: Option<&str>) -> Option<JobId> {
+    pub(super) fn key_holder(&self, key: Option<&str>) -> Option<JobId> {
         self.live().find(|entry| key.is_some() && entry.job.extras().key.as_deref() == key).map(|e| e.job.id)
     }
 
@@ -196,6 +198,10 @@ impl Book {
             }
         };
         demand!(known, "a holder that has expired was given jobs");
+        if claim.ids.iter().any(|id| self.claims.contains(id)) {
+            return self.claimed_before(claim, claimed);
+        }
+        self.claims.extend(claimed.jobs.iter().map(|(lease, _)| lease.claim));
         for want in &claim.wants {
             let count = claimed.jobs.iter().filter(|(_, job)| job.queue == want.queue).count();
             demand!(count <= want.limit, "{count} jobs of {} were given for {}", want.queue, want.limit);
@@ -206,6 +212,18 @@ impl Book {
             self.hand_out(claim, want, *lease, job, now)?;
         }
         self.next_is_not_late(claim, now, claimed.next_due)
+    }
+
+    /// Whoever asks again is told the same again, and given nothing more.
+    fn claimed_before(&mut self, claim: &Claim, claimed: &Claimed) -> Verdict {
+        self.seen.insert("claimed again");
+        let held = self.live().filter_map(|entry| entry.running);
+        let held = held.filter(|(by, lease, _)| *by == claim.holder && claim.ids.contains(&lease.claim));
+        let expected: BTreeSet<(i64, u32)> = held.map(|(_, lease, _)| (lease.seq, lease.attempt)).collect();
+        let told: BTreeSet<(i64, u32)> =
+            claimed.jobs.iter().map(|(lease, _)| (lease.seq, lease.attempt)).collect();
+        demand!(told == expected, "a repeated claim was answered with {told:?} and holds {expected:?}");
+        Ok(())
     }
 
     fn hand_out(&mut self, claim: &Claim, want: &Want, lease: Lease, job: &Job, now: Timestamp) -> Verdict {
@@ -389,126 +407,6 @@ impl Book {
         }
         self.settled(settlements, answers)?;
         self.holders.remove(&holder);
-        Ok(())
-    }
-
-    pub(super) fn applied(
-        &mut self,
-        command: Command,
-        to: &Filter,
-        limit: usize,
-        now: Timestamp,
-        done: &[JobId],
-    ) -> Verdict {
-        let mut able = BTreeSet::new();
-        let mut keys = BTreeSet::new();
-        for entry in self.jobs.values().filter(|entry| to.matches(&entry.job)) {
-            let key = entry.job.extras().key.as_deref();
-            let taken = command == Command::Redrive
-                && key
-                    .is_some_and(|key| self.key_holder(Some(key)).is_some() || !keys.insert(key.to_owned()));
-            if !taken && !matches!(machine::steer(&entry.job, command, now), Steer::Refuse(_)) {
-                able.insert(entry.job.id);
-            }
-        }
-        demand!(
-            done.len() == able.len().min(limit),
-            "{command:?} was done to {} of {}",
-            done.len(),
-            able.len()
-        );
-        for id in done {
-            self.steer(command, *id, now)?;
-        }
-        Ok(())
-    }
-
-    fn steer(&mut self, command: Command, id: JobId, now: Timestamp) -> Verdict {
-        let job = &self.jobs.get(&id).ok_or_else(|| format!("{command:?} was done to no job"))?.job;
-        let key = job.extras().key.clone().filter(|_| command == Command::Redrive);
-        self.moved_at = self.moved_at.max(now);
-        let other = self.key_holder(key.as_deref());
-        demand!(other.is_none(), "job {id} was brought back and {other:?} has its key");
-        let entry = self.jobs.get_mut(&id).ok_or("it was there")?;
-        self.totals.entry(entry.job.queue.clone()).or_default().steered(command);
-        match machine::steer(&entry.job, command, now) {
-            Steer::Refuse(why) => return Err(format!("{command:?} was done to job {id}, but {why}")),
-            Steer::Forget => {
-                self.jobs.remove(&id);
-                self.gone.insert(id);
-                self.seen.insert("deleted");
-            }
-            Steer::To(next) => {
-                demand!(next.ledger.attempt >= entry.job.ledger.attempt, "attempts of {id} went back");
-                if let Some((holder, lease, _)) = entry.running.take() {
-                    entry.recorded += 1;
-                    self.seen.insert("cancelled while running");
-                    let holder = self.holders.get_mut(&holder).ok_or("nobody held it")?;
-                    holder.lost.insert((lease.seq, lease.attempt));
-                }
-                entry.job = *next;
-                self.seen.insert(match command {
-                    Command::Cancel => "cancelled by hand",
-                    Command::RetryNow => "retried by hand",
-                    _ => "redriven",
-                });
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn pause(&mut self, queue: &str, paused: bool) -> Verdict {
-        if paused {
-            self.seen.insert("paused");
-            self.paused.insert(queue.into());
-        } else {
-            self.paused.remove(queue);
-        }
-        Ok(())
-    }
-
-    /// A handler begins.
-    pub(super) fn begin(&mut self, job: &Job, number: u32, doing: Doing, now: Timestamp) -> Verdict {
-        let id = job.id;
-        let again = self.begun.insert((id, number), doing).is_some();
-        demand!(!again, "attempt {number} of job {id} ran twice");
-        self.active.insert((id, number));
-        let Some(entry) = self.jobs.get(&id) else {
-            demand!(self.gone.contains(&id), "job {id} runs and was never enqueued");
-            return Ok(());
-        };
-        let Some((holder, _, due_at)) = entry.running.filter(|(_, lease, _)| lease.attempt + 1 == number)
-        else {
-            self.seen.insert("began too late");
-            demand!(!self.quiet, "job {id} began without a lease, and there was no fault");
-            return Ok(());
-        };
-        demand!(now >= due_at, "job {id} began at {now}, before it was due at {due_at}");
-        let over = entry.job.expires_at().filter(|at| *at <= now);
-        demand!(over.is_none(), "job {id} began at {now}, and its time was over at {over:?}");
-        self.runs_beside(entry, holder)?;
-        if entry.job.is_suspect() {
-            self.seen.insert("suspect");
-        }
-        Ok(())
-    }
-
-    /// Beside what is at work by right: no other of its ordering key, and no other suspect in the same process.
-    fn runs_beside(&self, entry: &Entry, holder: HolderId) -> Verdict {
-        let Job { id, queue, .. } = &entry.job;
-        let key = entry.job.extras().ordering_key.as_ref();
-        for (other, attempt) in self.active.iter().filter(|(other, _)| other != id) {
-            let Some(other) = self.jobs.get(other) else { continue };
-            let Some((by, lease, _)) = other.running.filter(|(_, lease, _)| lease.attempt + 1 == *attempt)
-            else {
-                continue;
-            };
-            let sibling =
-                other.job.queue == *queue && key.is_some() && other.job.extras().ordering_key.as_ref() == key;
-            demand!(!sibling, "jobs {id} and {} of {key:?} run together", lease.job);
-            let suspects = by == holder && entry.job.is_suspect() && other.job.is_suspect();
-            demand!(!suspects, "suspects {id} and {} run in one process", lease.job);
-        }
         Ok(())
     }
 }

@@ -212,7 +212,8 @@ impl World {
             self.client.resume(&queue).await?;
         }
         for index in 0..self.nodes.len() {
-            if !self.plan.nodes[index].knows_all
+            let NodePlan { knows_all, crash, .. } = &self.plan.nodes[index];
+            if (!knows_all || crash.is_some())
                 && let Some(node) = self.nodes[index].take()
             {
                 node.stop().await;

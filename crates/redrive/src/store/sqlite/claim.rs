@@ -37,6 +37,9 @@ impl Core {
                 .with_hint("register again under a new id")
                 .into());
         }
+        if claim.ids.iter().any(|id| self.claims.contains_key(id)) {
+            return self.claimed_before(claim, now);
+        }
         let [batch, alone] = claim.ids;
         let jobs = Vec::with_capacity(claim.wants.iter().map(|want| want.limit).sum::<usize>().min(4_096));
         let mut taking =
@@ -51,6 +54,21 @@ impl Core {
         }
         self.write_claims(&taking)?;
         Ok(Claimed { jobs: taking.jobs, next_due })
+    }
+
+    fn claimed_before(&mut self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
+        let known = claim.ids.iter().filter_map(|id| self.claims.get(id));
+        let held: Vec<i64> = known
+            .filter(|known| known.holder == claim.holder)
+            .flat_map(|known| known.held.iter().copied())
+            .collect();
+        let mut jobs = Vec::new();
+        for seq in held {
+            let Some(Run { lease, .. }) = self.run_of(seq) else { continue };
+            jobs.push((lease, self.load(seq)?));
+        }
+        jobs.sort_by_key(|(lease, _)| lease.seq);
+        Ok(Claimed { jobs, next_due: Some(now) })
     }
 
     fn take_for(&mut self, want: &Want, taking: &mut Taking) -> Result<(), Fault> {
