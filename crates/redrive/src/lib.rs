@@ -21,6 +21,8 @@ mod engine;
 mod fallback;
 mod inline;
 #[cfg(feature = "testing")]
+pub mod sim;
+#[cfg(feature = "testing")]
 pub mod testing;
 
 pub use classify::{By, On, Rule, Verdict, explain};

@@ -35,7 +35,8 @@ pub trait Store: Send + Sync + 'static {
     async fn enqueue(&self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>>;
     /// Makes a holder known, with a lease until then.
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()>;
-    /// Hands out jobs that are due.
+    /// Hands out jobs that are due. A claim that is repeated under the same ids hands out nothing more and names again
+    /// what it still holds: whoever did not hear the answer can ask for it.
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed>;
     /// Writes what attempts came to. Answers for each whether it still counted. Asks no clock: what finished while the
     /// store was away still counts.

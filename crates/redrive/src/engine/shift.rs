@@ -1,6 +1,6 @@
 //! One run of the main loop: a holder with its lease, the places that are taken, and what waits to be settled.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Inner, upkeep};
 use crate::clock::Timestamp;
 use crate::error::{ErrorKind, Result};
 use crate::job::{Job, JobId};
-use crate::store::{Claim, HolderId, Lease, Settlement, Want};
+use crate::store::{Claim, ClaimId, HolderId, Lease, Settlement, Want};
 
 /// A store that does not answer is asked again after this, and then more and more rarely.
 const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -37,6 +37,8 @@ pub(super) struct Shift {
     tasks: JoinSet<()>,
     /// How long to wait when the store does not answer a claim.
     pause: Duration,
+    /// The claim whose answer did not come.
+    unanswered: Option<(HolderId, [ClaimId; 2])>,
 }
 
 /// What the loop, the attempts and upkeep share.
@@ -44,7 +46,8 @@ pub(super) struct Desk {
     pub(super) inner: Arc<Inner>,
     pub(super) holder: Mutex<Holding>,
     queues: Vec<Place>,
-    running: Mutex<HashMap<i64, (Lease, Arc<Stop>)>>,
+    /// By place, so that what is stopped together is stopped in the same order in every run of a simulated world.
+    running: Mutex<BTreeMap<i64, (Lease, Arc<Stop>)>>,
     suspect: AtomicBool,
     pending: Mutex<Vec<Settlement>>,
     /// Settlements that are with the store.
@@ -125,7 +128,7 @@ impl Shift {
         let mut tasks = JoinSet::new();
         tasks.spawn(settler(desk.clone()));
         tasks.spawn(upkeep::run(desk.clone()));
-        Ok(Shift { desk, tasks, pause: RETRY_FIRST })
+        Ok(Shift { desk, tasks, pause: RETRY_FIRST, unanswered: None })
     }
 
     /// Claims what can start now, and starts it. While one claim is on its way, what the last one brought is started. A
@@ -144,12 +147,18 @@ impl Shift {
             let suspect = !desk.suspect.load(Ordering::Acquire);
             // Full queues are not asked for, nor a second suspect: the answer says nothing of those.
             let asked_for_all = suspect && wants.len() == desk.queues.len();
-            let claim = Claim { holder, ids: desk.inner.new_claims(), wants, suspect };
+            // Asked again under the same ids, the store names what it may have handed out without our knowing.
+            let ids = match self.unanswered {
+                Some((by, ids)) if by == holder => ids,
+                _ => desk.inner.new_claims(),
+            };
+            self.unanswered = Some((holder, ids));
+            let claim = Claim { holder, ids, wants, suspect };
             let claiming = desk.inner.store.claim(claim, desk.inner.clock.now());
             let starting = async { desk.start_all(std::mem::take(&mut ready)) };
             match tokio::join!(biased; claiming, starting).0 {
                 Ok(claimed) => {
-                    self.pause = RETRY_FIRST;
+                    (self.pause, self.unanswered) = (RETRY_FIRST, None);
                     if !claimed.jobs.is_empty() && desk.inner.dies(Step::Claimed) {
                         desk.die();
                         return Next { due: None, look_at: Timestamp::MAX, quiet: false };
@@ -229,7 +238,7 @@ impl Drop for Shift {
 }
 
 impl Desk {
-    fn running(&self) -> MutexGuard<'_, HashMap<i64, (Lease, Arc<Stop>)>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<i64, (Lease, Arc<Stop>)>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -286,6 +286,9 @@ impl World {
             return Err(Error::new(ErrorKind::LeaseLost, "this holder has expired and may claim nothing")
                 .with_hint("register again under a new id"));
         }
+        if claim.ids.iter().any(|id| self.claims.contains_key(id)) {
+            return Ok(self.claimed_before(&claim, now));
+        }
         let [batch, alone] = claim.ids;
         let mut claimed = Claimed::default();
         let mut suspect = claim.suspect;
@@ -307,6 +310,12 @@ impl World {
         }
         claimed.next_due = claim.wants.iter().filter_map(|want| self.next_due(want, suspect, now)).min();
         Ok(claimed)
+    }
+
+    fn claimed_before(&self, claim: &Claim, now: Timestamp) -> Claimed {
+        let mut jobs = self.held_by(claim.holder);
+        jobs.retain(|(lease, _)| claim.ids.contains(&lease.claim));
+        Claimed { jobs, next_due: Some(now) }
     }
 
     /// What is due in the order it goes: what has run out of time first, then by priority, due time and sequence.

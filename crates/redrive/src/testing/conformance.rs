@@ -69,6 +69,7 @@ macro_rules! conformance_cases {
                 no_more_is_claimed_than_was_asked_for
                 one_claim_takes_from_several_queues_as_many_as_each_may
                 what_is_claimed_is_not_claimed_again
+                a_claim_sent_again_is_told_the_same_and_given_nothing_more
                 a_claimed_job_runs_until_its_attempt_ends
                 a_claimed_job_comes_with_all_that_it_is
                 a_holder_nobody_knows_claims_nothing

@@ -71,6 +71,9 @@ impl Core {
                 .with_hint("register again under a new id")
                 .into());
         }
+        if claim.ids.iter().any(|id| self.claims.contains_key(id)) {
+            return self.claimed_before(claim, now);
+        }
         let [batch, alone] = claim.ids;
         let mut taking =
             Taking { holder: claim.holder, now, batch, alone, suspect: claim.suspect, jobs: Vec::new() };
@@ -84,6 +87,22 @@ impl Core {
         }
         self.write_claims(&taking)?;
         Ok(Taken { jobs: taking.jobs, next_due })
+    }
+
+    /// The answer to the same claim was lost: it is given again.
+    fn claimed_before(&mut self, claim: &Claim, now: Timestamp) -> Result<Taken, Fault> {
+        let mut held: Vec<(i64, ClaimId)> = Vec::new();
+        for id in claim.ids {
+            if let Some(known) = self.claims.get(&id).filter(|known| known.holder == claim.holder) {
+                held.extend(known.held.iter().map(|seq| (*seq, id)));
+            }
+        }
+        held.sort_unstable();
+        let mut statement = self.conn.prepare_cached(include_str!("claimed_before.sql"))?;
+        let places = held
+            .into_iter()
+            .map(|(seq, claim)| Ok(Place { claim, standing: statement.query_row([seq], Standing::read)? }));
+        Ok(Taken { jobs: places.collect::<Result<_, Fault>>()?, next_due: Some(now) })
     }
 
     fn take_for(&mut self, want: &Want, taking: &mut Taking) -> Result<(), Fault> {

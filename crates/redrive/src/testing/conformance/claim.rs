@@ -89,6 +89,25 @@ pub async fn what_is_claimed_is_not_claimed_again(store: Arc<dyn Store>) {
     assert!(kit.claim(9).await.is_empty(), "a lease that is over is no ending: somebody has to record it");
 }
 
+pub async fn a_claim_sent_again_is_told_the_same_and_given_nothing_more(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let ended = kit.put(mail(1)).await;
+    let first = kit.put(mail(2)).await;
+    let second = kit.put(mail(3)).await;
+    let claim = kit.wants(&[(QUEUE, 3)]);
+    let told = kit.ask(claim.clone()).await.jobs;
+    assert_eq!(ids(&told), [ended, first, second]);
+    let newcomer = kit.put(mail(4)).await;
+    let again = kit.ask(claim.clone()).await.jobs;
+    assert_eq!(
+        again.iter().map(|(lease, _)| *lease).collect::<Vec<_>>(),
+        told.iter().map(|(lease, _)| *lease).collect::<Vec<_>>()
+    );
+    kit.end(&again[0], failure()).await;
+    assert_eq!(ids(&kit.ask(claim).await.jobs), [first, second]);
+    assert_eq!(ids(&kit.claim(9).await), [newcomer]);
+}
+
 pub async fn a_claimed_job_runs_until_its_attempt_ends(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let id = kit.put(mail(1)).await;
