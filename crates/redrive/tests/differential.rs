@@ -3,6 +3,8 @@
 //! Sequences are random and repeatable: 200 in a usual run, as many as `REDRIVE_DIFF_CASES` says in a long one. A
 //! sequence that fails is shortened to what is needed, and printed one operation a line.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::fmt;
 use std::fmt::Debug;
 use std::sync::Arc;

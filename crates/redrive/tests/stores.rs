@@ -1,5 +1,7 @@
 //! Every store does the same: the conformance suite on each of them, and what only a file can be asked.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::sync::Arc;
 
 use redrive::{
