@@ -1,10 +1,21 @@
 //! Every store does the same: the conformance suite on each of them, and what only a file can be asked.
 
-use redrive::{MemoryStore, SqliteStore};
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::sync::Arc;
+
+use redrive::{
+    Claim, ClaimId, Failure, HolderId, Job, JobId, Json, Lease, MemoryStore, NewJob, OnRetry, Outcome, Page,
+    Policy, Queue, Renewal, Rng, Settled, Settlement, SqliteStore, StateName, Store, Timestamp, Want, admit,
+    secs, settle,
+};
 use tempfile::TempDir;
 
 redrive::conformance!(memory, async { (MemoryStore::new(), ()) });
 redrive::conformance!(sqlite, async { file().await });
+
+const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+const HOLDER: HolderId = HolderId(1);
 
 async fn file() -> (SqliteStore, TempDir) {
     let dir = tempfile::tempdir().unwrap();
@@ -13,4 +24,127 @@ async fn file() -> (SqliteStore, TempDir) {
 
 async fn open(dir: &TempDir) -> SqliteStore {
     SqliteStore::open(dir.path().join("jobs.db")).await.unwrap()
+}
+
+async fn put(store: &SqliteStore, number: u16, new: impl FnOnce(NewJob) -> NewJob) -> JobId {
+    let mut rng = Rng::seeded(u64::from(number));
+    let id = JobId::new(NOW, number, &mut rng);
+    let queue = Queue::new("default").policy(Policy::fixed(secs(10)));
+    let job = new(NewJob::of_kind("mail", Json::of(&number).unwrap()));
+    store.enqueue(vec![admit(job, &queue, id, NOW, &mut rng).unwrap()], NOW).await.unwrap();
+    id
+}
+
+async fn claim(store: &SqliteStore, holder: HolderId, id: u128, now: Timestamp) -> Vec<(Lease, Job)> {
+    let wants = vec![Want { queue: "default".into(), limit: 9, on_retry: OnRetry::Block }];
+    let ids = [ClaimId(id), ClaimId(id + 1)];
+    store.claim(Claim { holder, ids, wants, suspect: true }, now).await.unwrap().jobs
+}
+
+fn ended((lease, job): &(Lease, Job), outcome: Outcome) -> Settlement {
+    let transition = settle(job, outcome, NOW, &mut Rng::seeded(0));
+    Settlement { lease: *lease, job: Arc::new(job.clone()), transition, started_at: NOW, ended_at: NOW }
+}
+
+async fn end(store: &SqliteStore, held: &(Lease, Job), outcome: Outcome) -> Settled {
+    store.settle(Arc::new(vec![ended(held, outcome)])).await.unwrap()[0]
+}
+
+/// Five jobs: succeeded, dead, waiting for a retry, held behind one that runs, and running.
+async fn busy() -> (SqliteStore, TempDir, Vec<(Lease, Job)>) {
+    let (store, dir) = file().await;
+    store.register(HOLDER, "before", NOW + secs(30)).await.unwrap();
+    for number in 1..=3 {
+        put(&store, number, |new| new.key(format!("key {number}")).label("number", number.to_string())).await;
+    }
+    put(&store, 4, |new| new.ordering_key("k")).await;
+    put(&store, 5, |new| new.ordering_key("k")).await;
+    let held = claim(&store, HOLDER, 10, NOW).await;
+    assert_eq!(held.len(), 4);
+    end(&store, &held[0], Outcome::Done(Some("fine".into()))).await;
+    end(&store, &held[1], Outcome::Failed(Failure::permanent("no"))).await;
+    end(&store, &held[2], Outcome::Failed(Failure::retry("not yet"))).await;
+    (store, dir, held)
+}
+
+#[tokio::test]
+async fn jobs_histories_counts_and_totals_survive_reopening() {
+    let (store, dir, held) = busy().await;
+    store.pause("other", true).await.unwrap();
+    let list = store.list(&Default::default(), Page::default()).await.unwrap().jobs;
+    let mut details = Vec::new();
+    for job in &list {
+        details.push(store.get(job.id).await.unwrap());
+    }
+    let (counts, activity) = (store.counts().await.unwrap(), store.activity(100).await.unwrap());
+    assert_eq!((counts[0].waiting, counts[0].running, counts[0].dead), (2, 1, 1));
+    drop(store);
+    let store = open(&dir).await;
+    assert_eq!(store.list(&Default::default(), Page::default()).await.unwrap().jobs, list);
+    for (job, detail) in list.iter().zip(details) {
+        assert_eq!(store.get(job.id).await.unwrap(), detail);
+    }
+    assert_eq!(store.counts().await.unwrap(), counts);
+    assert_eq!(store.activity(100).await.unwrap(), activity);
+    assert_eq!(
+        end(&store, &held[3], Outcome::Done(None)).await,
+        Settled::Applied,
+        "its claim is still there"
+    );
+}
+
+#[tokio::test]
+async fn a_reopened_store_hands_out_nothing_that_a_claim_still_lists() {
+    let (store, dir, _) = busy().await;
+    drop(store);
+    let store = open(&dir).await;
+    store.register(HolderId(2), "after", NOW + secs(30)).await.unwrap();
+    assert!(claim(&store, HolderId(2), 20, NOW).await.is_empty(), "one runs, and one is behind it");
+    assert_eq!(claim(&store, HolderId(2), 22, NOW + secs(10)).await.len(), 1, "the retry");
+}
+
+#[tokio::test]
+async fn a_reopened_store_releases_old_holders_at_once() {
+    let (store, dir, held) = busy().await;
+    drop(store);
+    let store = open(&dir).await;
+    let expiry = store.expired(NOW).await.unwrap();
+    assert_eq!(expiry.next, None);
+    let [old] = &expiry.over[..] else { panic!("one holder was there: {expiry:?}") };
+    assert_eq!((old.holder, old.until), (HOLDER, Timestamp::EPOCH));
+    assert_eq!(old.jobs.iter().map(|(lease, _)| *lease).collect::<Vec<_>>(), [held[3].0]);
+    let settlements = old.jobs.iter().map(|held| ended(held, Outcome::Lost)).collect();
+    assert_eq!(store.expire(HOLDER, settlements, NOW).await.unwrap(), [Settled::Applied]);
+    assert_eq!(store.renew(HOLDER, NOW + secs(30)).await.unwrap(), Renewal::Gone);
+    assert_eq!(end(&store, &held[3], Outcome::Done(None)).await, Settled::Refused);
+    let job = store.get(held[3].0.job).await.unwrap().unwrap().job;
+    assert_eq!((job.state.name(), job.ledger.crashes), (StateName::Waiting, 1));
+}
+
+#[tokio::test]
+async fn the_order_of_a_key_survives_reopening() {
+    let (store, dir, held) = busy().await;
+    assert!(claim(&store, HOLDER, 20, NOW).await.is_empty());
+    drop(store);
+    let store = open(&dir).await;
+    assert_eq!(end(&store, &held[3], Outcome::Done(None)).await, Settled::Applied);
+    let next = claim(&store, HOLDER, 22, NOW).await;
+    assert_eq!(next.len(), 1);
+    assert_eq!(next[0].1.payload.as_str(), "5");
+}
+
+#[tokio::test]
+async fn a_claim_that_lists_a_forgotten_job_does_not_list_the_next_one_after_reopening() {
+    let (store, dir) = file().await;
+    store.register(HOLDER, "before", NOW + secs(30)).await.unwrap();
+    put(&store, 1, |new| new).await;
+    let last = put(&store, 2, |new| new).await;
+    let held = claim(&store, HOLDER, 10, NOW).await;
+    end(&store, &held[1], Outcome::Done(None)).await;
+    let to = redrive::Filter::id(last);
+    assert_eq!(store.apply(redrive::Command::Delete, &to, 1, NOW).await.unwrap(), [last]);
+    let new = put(&store, 3, |new| new).await;
+    drop(store);
+    let store = open(&dir).await;
+    assert_eq!(store.get(new).await.unwrap().unwrap().job.state.name(), StateName::Waiting);
 }

@@ -1,0 +1,636 @@
+//! The same operations in any order, on memory and on SQLite, have the same answers and leave the same jobs.
+//!
+//! Sequences are random and repeatable: 200 in a usual run, as many as `REDRIVE_DIFF_CASES` says in a long one. A
+//! sequence that fails is shortened to what is needed, and printed one operation a line.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fmt;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::collection::vec;
+use proptest::option::weighted;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner};
+use redrive::{
+    Admission, Claim, ClaimId, Claimed, Command, Expiry, Failure, Filter, HolderId, Job, JobId, Json, Lease,
+    MemoryStore, NewJob, OnConflict, OnRetry, Outcome, Page, Policy, Queue, Reason, Renewal, Retention, Rng,
+    Settlement, SqliteOptions, SqliteStore, State, StateName, Store, Timestamp, Want, admit, secs, settle,
+};
+use tempfile::TempDir;
+
+const OPERATIONS_MAX: usize = 60;
+const CASES_DEFAULT: u32 = 200;
+/// Jobs of the first are strictly in order, those of the second let each other pass.
+const QUEUES: [(&str, OnRetry); 2] = [("strict", OnRetry::Block), ("passing", OnRetry::LetPass)];
+const CAPACITY: u64 = 8;
+
+#[test]
+fn memory_and_sqlite_do_the_same_whatever_is_done_to_them() {
+    let config =
+        Config { cases: cases(), failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let sequences = vec(operation(), 1..OPERATIONS_MAX).prop_map(Sequence);
+    let outcome = runner.run(&sequences, |Sequence(operations)| {
+        runtime.block_on(async {
+            let mut pair = Pair::new().await;
+            for operation in operations {
+                pair.step(&operation).await.map_err(|error| at(&operation, error))?;
+                pair.same_jobs().await.map_err(|error| at(&operation, error))?;
+            }
+            pair.same_histories().await
+        })
+    });
+    if let Err(error) = outcome {
+        panic!("{error}");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "how long a test runs is for its caller to say")]
+fn cases() -> u32 {
+    std::env::var("REDRIVE_DIFF_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES_DEFAULT)
+}
+
+fn at(operation: &Operation, error: TestCaseError) -> TestCaseError {
+    TestCaseError::fail(format!("at {operation:?}: {error}"))
+}
+
+// ---- what is done ---------------------------------------------------------------------------------------------
+
+#[derive(Clone)]
+struct Sequence(Vec<Operation>);
+
+impl Debug for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .enumerate()
+            .try_for_each(|(number, operation)| write!(f, "\n  {number:>2} {operation:?}"))
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Enqueue(Vec<Spec>),
+    /// Sends a job again, counted from the newest.
+    Again(usize),
+    Claim {
+        holder: usize,
+        strict: usize,
+        passing: usize,
+        suspect: bool,
+    },
+    /// Settles something that was claimed at any time, counted from the newest: the same again, or late, as it comes.
+    Settle {
+        newest: usize,
+        how: How,
+    },
+    /// Settles what one holder was given last, in one call.
+    SettleAll {
+        holder: usize,
+        how: How,
+    },
+    Renew {
+        holder: usize,
+        seconds: u64,
+    },
+    /// Reads which leases are over, for a later `Expire`.
+    Look,
+    /// Ends a holder as the last look saw it, however long ago.
+    Expire {
+        holder: usize,
+    },
+    Apply {
+        command: Command,
+        to: Which,
+        limit: usize,
+    },
+    List(Which),
+    Pause {
+        queue: usize,
+        paused: bool,
+    },
+    Prune {
+        succeeded: u64,
+        cancelled: u64,
+        dead: Option<u64>,
+    },
+    Advance(u64),
+    /// Opens the file again, if nothing runs.
+    Reopen,
+}
+
+#[derive(Clone, Debug)]
+struct Spec {
+    queue: usize,
+    kind: bool,
+    priority: i16,
+    key: Option<(u8, OnConflict)>,
+    order: Option<u8>,
+    after: u64,
+    deadline: Option<u64>,
+    start_by: Option<u64>,
+    policy: usize,
+    capacity: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    Done,
+    Output,
+    Failed,
+    Fatal,
+    RetryAfter,
+    Snooze(u64),
+    Lost,
+    Interrupted,
+    Unhandled,
+    Expired,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Which {
+    All,
+    Newest(usize),
+    Queue(usize),
+    State(StateName),
+    States(StateName, StateName),
+    Key(u8),
+    Kind(bool),
+    Label,
+    Fingerprint(bool),
+}
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let holder = 0..2usize;
+    prop_oneof![
+        8 => vec(spec(), 1..4).prop_map(Operation::Enqueue),
+        1 => (0..6usize).prop_map(Operation::Again),
+        10 => (holder.clone(), 0..4usize, 0..4usize, any::<bool>())
+            .prop_map(|(holder, strict, passing, suspect)| Operation::Claim { holder, strict, passing, suspect }),
+        10 => (0..6usize, how()).prop_map(|(newest, how)| Operation::Settle { newest, how }),
+        3 => (holder.clone(), how()).prop_map(|(holder, how)| Operation::SettleAll { holder, how }),
+        2 => (holder.clone(), 0..40u64).prop_map(|(holder, seconds)| Operation::Renew { holder, seconds }),
+        2 => Just(Operation::Look),
+        3 => holder.prop_map(|holder| Operation::Expire { holder }),
+        4 => (command(), which(), 0..4usize)
+            .prop_map(|(command, to, limit)| Operation::Apply { command, to, limit }),
+        2 => which().prop_map(Operation::List),
+        2 => (0..2usize, any::<bool>()).prop_map(|(queue, paused)| Operation::Pause { queue, paused }),
+        1 => (0..30u64, 0..30u64, weighted(0.3, 0..30u64))
+            .prop_map(|(succeeded, cancelled, dead)| Operation::Prune { succeeded, cancelled, dead }),
+        6 => prop_oneof![0..3u64, 0..30u64].prop_map(Operation::Advance),
+        1 => Just(Operation::Reopen),
+    ]
+}
+
+fn spec() -> impl Strategy<Value = Spec> {
+    let conflict = prop_oneof![Just(OnConflict::Ignore), Just(OnConflict::Replace), Just(OnConflict::Reject)];
+    (
+        (0..2usize, any::<bool>(), -1..=1i16, weighted(0.3, (0..3u8, conflict)), weighted(0.5, 0..2u8)),
+        prop_oneof![3 => Just(0), 1 => 0..20u64],
+        (weighted(0.2, 1..40u64), weighted(0.1, 1..40u64), 0..3usize, weighted(0.2, Just(()))),
+    )
+        .prop_map(
+            |((queue, kind, priority, key, order), after, (deadline, start_by, policy, capacity))| Spec {
+                queue,
+                kind,
+                priority,
+                key,
+                order,
+                after,
+                deadline,
+                start_by,
+                policy,
+                capacity: capacity.is_some(),
+            },
+        )
+}
+
+fn how() -> impl Strategy<Value = How> {
+    prop_oneof![
+        4 => Just(How::Done),
+        1 => Just(How::Output),
+        4 => Just(How::Failed),
+        1 => Just(How::Fatal),
+        1 => Just(How::RetryAfter),
+        1 => (0..12u64).prop_map(How::Snooze),
+        1 => Just(How::Lost),
+        1 => Just(How::Interrupted),
+        1 => Just(How::Unhandled),
+        1 => Just(How::Expired),
+    ]
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        3 => Just(Command::Cancel),
+        2 => Just(Command::RetryNow),
+        3 => Just(Command::Redrive),
+        1 => Just(Command::Delete),
+    ]
+}
+
+fn which() -> impl Strategy<Value = Which> {
+    let state = || {
+        prop_oneof![
+            Just(StateName::Waiting),
+            Just(StateName::Running),
+            Just(StateName::Succeeded),
+            Just(StateName::Dead),
+            Just(StateName::Cancelled),
+        ]
+    };
+    prop_oneof![
+        1 => Just(Which::All),
+        4 => (0..8usize).prop_map(Which::Newest),
+        1 => (0..2usize).prop_map(Which::Queue),
+        3 => state().prop_map(Which::State),
+        1 => (state(), state()).prop_map(|(a, b)| Which::States(a, b)),
+        1 => (0..3u8).prop_map(Which::Key),
+        1 => any::<bool>().prop_map(Which::Kind),
+        1 => Just(Which::Label),
+        1 => any::<bool>().prop_map(Which::Fingerprint),
+    ]
+}
+
+// ---- the two stores, and what is known of them ----------------------------------------------------------------
+
+struct Pair {
+    memory: MemoryStore,
+    /// Always there but while it is opened again.
+    sqlite: Option<SqliteStore>,
+    dir: TempDir,
+    now: Timestamp,
+    rng: Rng,
+    policies: [Policy; 3],
+    sent: Vec<Admission>,
+    holders: [Option<HolderId>; 2],
+    /// Everything that was ever claimed.
+    claimed: Vec<Twin>,
+    /// What each holder claimed last.
+    last: [Vec<Twin>; 2],
+    /// What the last look saw each holder hold.
+    seen: [Vec<Twin>; 2],
+}
+
+/// The same claimed job in both stores.
+#[derive(Clone)]
+struct Twin {
+    memory: (Lease, Job),
+    sqlite: (Lease, Job),
+}
+
+fn same<T: PartialEq + Debug>(what: &str, memory: T, sqlite: T) -> TestCaseResult {
+    if memory == sqlite {
+        return Ok(());
+    }
+    Err(TestCaseError::fail(format!("{what} differ\n  memory {memory:?}\n  sqlite {sqlite:?}")))
+}
+
+/// A job but for its place, which may have gaps; for the last delay of what is final, which matters to nobody; and for
+/// [`Reason::Order`], because SQLite notices only when a claim meets the job.
+fn plain(job: &Job, other: &Job) -> Job {
+    let mut job = job.clone();
+    job.seq = 0;
+    let mut extras = job.extras().clone();
+    if job.state.is_final() {
+        extras.last_delay = None;
+    }
+    job.extras = Some(Box::new(extras));
+    if let (State::Waiting { reason, .. }, State::Waiting { reason: theirs, .. }) =
+        (&mut job.state, &other.state)
+        && (*reason == Reason::Order || *theirs == Reason::Order)
+    {
+        *reason = Reason::Order;
+    }
+    job
+}
+
+fn same_jobs(what: &str, memory: &[Job], sqlite: &[Job]) -> TestCaseResult {
+    let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id).collect::<Vec<JobId>>();
+    same(what, ids(memory), ids(sqlite))?;
+    for (mine, theirs) in memory.iter().zip(sqlite) {
+        same(what, plain(mine, theirs), plain(theirs, mine))?;
+    }
+    Ok(())
+}
+
+fn twins(memory: Vec<(Lease, Job)>, sqlite: Vec<(Lease, Job)>) -> Vec<Twin> {
+    memory.into_iter().zip(sqlite).map(|(memory, sqlite)| Twin { memory, sqlite }).collect()
+}
+
+fn jobs(held: &[(Lease, Job)]) -> Vec<Job> {
+    held.iter().map(|(_, job)| job.clone()).collect()
+}
+
+impl Pair {
+    async fn new() -> Pair {
+        let dir = tempfile::tempdir().unwrap();
+        let sqlite = Some(open(&dir).await);
+        let policies = [
+            Policy::fixed(secs(5)).attempts(3),
+            Policy::exponential(secs(1)..=secs(20)).retries(4),
+            Policy { max_crashes: 2, ..Policy::immediate().attempts(4).within(secs(60)) },
+        ];
+        Pair {
+            memory: MemoryStore::new(),
+            sqlite,
+            dir,
+            now: Timestamp::from_millis(1_767_225_600_000),
+            rng: Rng::seeded(7),
+            policies,
+            sent: Vec::new(),
+            holders: [None, None],
+            claimed: Vec::new(),
+            last: [Vec::new(), Vec::new()],
+            seen: [Vec::new(), Vec::new()],
+        }
+    }
+
+    fn sqlite(&self) -> &SqliteStore {
+        self.sqlite.as_ref().unwrap()
+    }
+
+    async fn step(&mut self, operation: &Operation) -> TestCaseResult {
+        match operation {
+            Operation::Enqueue(specs) => {
+                let jobs: Vec<Admission> = specs.iter().filter_map(|spec| self.admit(spec)).collect();
+                self.sent.extend(jobs.clone());
+                self.enqueue(jobs).await
+            }
+            Operation::Again(newest) => {
+                let again = self.sent.iter().rev().nth(*newest).cloned();
+                self.enqueue(again.into_iter().collect()).await
+            }
+            Operation::Claim { holder, strict, passing, suspect } => {
+                self.claim(*holder, [*strict, *passing], *suspect).await
+            }
+            Operation::Settle { newest, how } => {
+                let twin = self.claimed.iter().rev().nth(*newest).cloned();
+                self.settle(&twin.into_iter().collect::<Vec<_>>(), *how).await
+            }
+            Operation::SettleAll { holder, how } => self.settle(&self.last[*holder].clone(), *how).await,
+            Operation::Renew { holder, seconds } => self.renew(*holder, self.now + secs(*seconds)).await,
+            Operation::Look => self.look().await,
+            Operation::Expire { holder } => self.expire(*holder).await,
+            Operation::Apply { command, to, limit } => {
+                let to = self.filter(*to);
+                let memory = self.memory.apply(*command, &to, *limit, self.now).await.unwrap();
+                let sqlite = self.sqlite().apply(*command, &to, *limit, self.now).await.unwrap();
+                same("jobs steered", memory, sqlite)
+            }
+            Operation::List(which) => self.same_list(&self.filter(*which)).await,
+            Operation::Pause { queue, paused } => {
+                self.memory.pause(QUEUES[*queue].0, *paused).await.unwrap();
+                self.sqlite().pause(QUEUES[*queue].0, *paused).await.unwrap();
+                Ok(())
+            }
+            Operation::Prune { succeeded, cancelled, dead } => {
+                let (succeeded, cancelled, dead) = (secs(*succeeded), secs(*cancelled), dead.map(secs));
+                let retention = Retention { succeeded, cancelled, dead };
+                let memory = self.memory.prune(&retention, self.now, 1_000).await.unwrap();
+                same("jobs pruned", memory, self.sqlite().prune(&retention, self.now, 1_000).await.unwrap())
+            }
+            Operation::Advance(seconds) => {
+                self.now = self.now + secs(*seconds);
+                Ok(())
+            }
+            Operation::Reopen => self.reopen().await,
+        }
+    }
+
+    fn admit(&mut self, spec: &Spec) -> Option<Admission> {
+        let mut queue = Queue::new(QUEUES[spec.queue].0).policy(self.policies[spec.policy].clone());
+        if spec.capacity {
+            queue = queue.capacity(CAPACITY);
+        }
+        let number = self.sent.len();
+        let payload = Json::of(&number).unwrap();
+        let mut new = NewJob::of_kind(if spec.kind { "mail" } else { "call" }, payload)
+            .queue(QUEUES[spec.queue].0)
+            .priority(spec.priority)
+            .after(secs(spec.after));
+        if number.is_multiple_of(2) {
+            new = new.label("even", "yes");
+        }
+        if let Some((key, on_conflict)) = spec.key {
+            new = new.key(format!("key {key}")).on_conflict(on_conflict);
+        }
+        if let Some(order) = spec.order {
+            new = new.ordering_key(format!("order {order}"));
+        }
+        if let Some(deadline) = spec.deadline {
+            new = new.deadline(self.now + secs(deadline));
+        }
+        if let Some(start_by) = spec.start_by {
+            new = new.start_by(self.now + secs(start_by));
+        }
+        let id = JobId::new(self.now, u16::try_from(number).unwrap(), &mut self.rng);
+        admit(new, &queue, id, self.now, &mut self.rng).ok()
+    }
+
+    fn filter(&self, which: Which) -> Filter {
+        let failure = |fatal| if fatal { Failure::permanent("fatal") } else { Failure::retry("failed") };
+        match which {
+            Which::All => Filter::default(),
+            Which::Newest(newest) => match self.sent.iter().rev().nth(newest) {
+                Some(admission) => Filter::id(admission.job.id),
+                None => Filter::default(),
+            },
+            Which::Queue(queue) => Filter::default().in_queue(QUEUES[queue].0),
+            Which::State(state) => Filter::state(state),
+            Which::States(one, other) => Filter { states: vec![one, other], ..Filter::default() },
+            Which::Key(key) => Filter { key: Some(format!("key {key}")), ..Filter::default() },
+            Which::Kind(mail) => {
+                Filter { kind: Some(if mail { "mail" } else { "call" }.into()), ..Filter::default() }
+            }
+            Which::Label => Filter { labels: [("even".into(), "yes".into())].into(), ..Filter::default() },
+            Which::Fingerprint(fatal) => {
+                Filter { fingerprint: Some(failure(fatal).fingerprint("mail")), ..Filter::default() }
+            }
+        }
+    }
+
+    async fn enqueue(&self, jobs: Vec<Admission>) -> TestCaseResult {
+        let memory = self.memory.enqueue(jobs.clone(), self.now).await.map_err(|error| error.kind());
+        let sqlite = self.sqlite().enqueue(jobs, self.now).await.map_err(|error| error.kind());
+        same("answers to enqueue", memory, sqlite)
+    }
+
+    /// The holder of this name, known to both stores.
+    async fn holder(&mut self, holder: usize) -> HolderId {
+        if let Some(id) = self.holders[holder] {
+            return id;
+        }
+        let id = HolderId(self.rng.next_u128());
+        self.memory.register(id, "test", self.now + secs(30)).await.unwrap();
+        self.sqlite().register(id, "test", self.now + secs(30)).await.unwrap();
+        self.holders[holder] = Some(id);
+        id
+    }
+
+    async fn claim(&mut self, holder: usize, limits: [usize; 2], suspect: bool) -> TestCaseResult {
+        let id = self.holder(holder).await;
+        let wants = QUEUES.iter().zip(limits).map(|((queue, on_retry), limit)| Want {
+            queue: (*queue).into(),
+            limit,
+            on_retry: *on_retry,
+        });
+        let ids = [ClaimId(self.rng.next_u128()), ClaimId(self.rng.next_u128())];
+        let claim = Claim { holder: id, ids, wants: wants.collect(), suspect };
+        let memory = self.memory.claim(claim.clone(), self.now).await.unwrap();
+        let sqlite = self.sqlite().claim(claim, self.now).await.unwrap();
+        same_jobs("claimed jobs", &jobs(&memory.jobs), &jobs(&sqlite.jobs))?;
+        let leases = |claimed: &Claimed| {
+            claimed.jobs.iter().map(|(lease, _)| (lease.claim, lease.job, lease.attempt)).collect::<Vec<_>>()
+        };
+        same("leases", leases(&memory), leases(&sqlite))?;
+        self.same_next(&memory, &sqlite, limits.iter().all(|limit| *limit > 0))?;
+        self.last[holder] = twins(memory.jobs, sqlite.jobs);
+        self.claimed.extend(self.last[holder].iter().cloned());
+        Ok(())
+    }
+
+    /// SQLite may say that something is due which a claim will find to be waiting for its turn. It may not be late, and
+    /// neither may call for a claim again that has just found nothing.
+    fn same_next(&self, memory: &Claimed, sqlite: &Claimed, room: bool) -> TestCaseResult {
+        let is_past = |claimed: &Claimed| claimed.next_due.is_some_and(|due| due <= self.now);
+        if !is_past(sqlite) {
+            same("times of the next", memory.next_due, sqlite.next_due)?;
+        }
+        if room && memory.jobs.is_empty() {
+            same("calls for a claim that finds nothing", [false, false], [is_past(memory), is_past(sqlite)])?;
+        }
+        Ok(())
+    }
+
+    fn settlement(&self, (lease, job): &(Lease, Job), how: How) -> Settlement {
+        let outcome = match how {
+            How::Done => Outcome::Done(None),
+            How::Output => Outcome::Done(Some("out".into())),
+            How::Failed => Outcome::Failed(Failure::retry("failed")),
+            How::Fatal => Outcome::Failed(Failure::permanent("fatal")),
+            How::RetryAfter => Outcome::Failed(Failure::retry_after(secs(4), "slow down")),
+            How::Snooze(seconds) => Outcome::Snooze(secs(seconds)),
+            How::Lost => Outcome::Lost,
+            How::Interrupted => Outcome::Interrupted,
+            How::Unhandled => Outcome::Unhandled,
+            How::Expired => Outcome::Expired,
+        };
+        let transition = settle(job, outcome, self.now, &mut job.id.rng(job.attempt()));
+        let started_at = self.now - Duration::from_secs(1);
+        Settlement { lease: *lease, job: Arc::new(job.clone()), transition, started_at, ended_at: self.now }
+    }
+
+    fn settlements(&self, twins: &[Twin], how: How) -> (Vec<Settlement>, Vec<Settlement>) {
+        let both = |twin: &Twin| (self.settlement(&twin.memory, how), self.settlement(&twin.sqlite, how));
+        twins.iter().map(both).unzip()
+    }
+
+    async fn settle(&self, twins: &[Twin], how: How) -> TestCaseResult {
+        let (memory, sqlite) = self.settlements(twins, how);
+        let memory = self.memory.settle(Arc::new(memory)).await.unwrap();
+        same("settlements", memory, self.sqlite().settle(Arc::new(sqlite)).await.unwrap())
+    }
+
+    async fn renew(&mut self, holder: usize, until: Timestamp) -> TestCaseResult {
+        let Some(id) = self.holders[holder] else { return Ok(()) };
+        let lost = |renewal: Renewal| match renewal {
+            Renewal::Gone => None,
+            Renewal::Kept { lost } => {
+                let mut lost: Vec<_> =
+                    lost.iter().map(|lease| (lease.claim, lease.job, lease.attempt)).collect();
+                lost.sort();
+                Some(lost)
+            }
+        };
+        let memory = lost(self.memory.renew(id, until).await.unwrap());
+        same("lost leases", memory, lost(self.sqlite().renew(id, until).await.unwrap()))
+    }
+
+    async fn look(&mut self) -> TestCaseResult {
+        let memory = self.memory.expired(self.now).await.unwrap();
+        let sqlite = self.sqlite().expired(self.now).await.unwrap();
+        let holders = |expiry: &Expiry| {
+            (expiry.over.iter().map(|over| (over.holder, over.until)).collect::<Vec<_>>(), expiry.next)
+        };
+        same("leases that are over", holders(&memory), holders(&sqlite))?;
+        for (memory, sqlite) in memory.over.into_iter().zip(sqlite.over) {
+            same_jobs("jobs of an expired holder", &jobs(&memory.jobs), &jobs(&sqlite.jobs))?;
+            if let Some(holder) = self.holders.iter().position(|holder| *holder == Some(memory.holder)) {
+                self.seen[holder] = twins(memory.jobs, sqlite.jobs);
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire(&mut self, holder: usize) -> TestCaseResult {
+        let Some(id) = self.holders[holder] else { return Ok(()) };
+        let (memory, sqlite) = self.settlements(&self.seen[holder], How::Lost);
+        let memory = self.memory.expire(id, memory, self.now).await.unwrap();
+        let sqlite = self.sqlite().expire(id, sqlite, self.now).await.unwrap();
+        same("answers to an expiry", memory, sqlite)?;
+        let gone = self.memory.renew(id, self.now).await.unwrap() == Renewal::Gone;
+        same("whether it is gone", gone, self.sqlite().renew(id, self.now).await.unwrap() == Renewal::Gone)?;
+        if gone {
+            self.holders[holder] = None;
+            self.seen[holder].clear();
+        }
+        Ok(())
+    }
+
+    /// A process ends while nothing runs, and the next one finds its holders and ends them.
+    async fn reopen(&mut self) -> TestCaseResult {
+        let counts = self.memory.counts().await.unwrap();
+        if counts.iter().any(|queue| queue.running > 0) {
+            return Ok(());
+        }
+        drop(self.sqlite.take());
+        self.sqlite = Some(open(&self.dir).await);
+        for holder in self.holders.into_iter().flatten() {
+            self.memory.renew(holder, Timestamp::EPOCH).await.unwrap();
+        }
+        self.seen = [Vec::new(), Vec::new()];
+        self.look().await?;
+        self.expire(0).await?;
+        self.expire(1).await?;
+        same("holders left", [None, None], self.holders)
+    }
+
+    // ---- what is there ----------------------------------------------------------------------------------------
+
+    async fn same_jobs(&self) -> TestCaseResult {
+        self.same_list(&Filter::default()).await?;
+        same("counts", self.memory.counts().await.unwrap(), self.sqlite().counts().await.unwrap())
+    }
+
+    async fn same_list(&self, filter: &Filter) -> TestCaseResult {
+        let page = Page { before: None, limit: 1_000 };
+        let memory = self.memory.list(filter, page).await.unwrap();
+        let sqlite = self.sqlite().list(filter, page).await.unwrap();
+        same_jobs("lists", &memory.jobs, &sqlite.jobs)
+    }
+
+    async fn same_histories(&self) -> TestCaseResult {
+        let page = Page { before: None, limit: 1_000 };
+        for job in self.memory.list(&Filter::default(), page).await.unwrap().jobs {
+            let memory = self.memory.get(job.id).await.unwrap().unwrap();
+            let sqlite = self.sqlite().get(job.id).await.unwrap().unwrap();
+            same("histories", memory.attempts, sqlite.attempts)?;
+            same("outputs", memory.output, sqlite.output)?;
+        }
+        same(
+            "activity",
+            self.memory.activity(1_000).await.unwrap(),
+            self.sqlite().activity(1_000).await.unwrap(),
+        )
+    }
+}
+
+async fn open(dir: &TempDir) -> SqliteStore {
+    SqliteOptions::default().relaxed_durability().open(dir.path().join("jobs.db")).await.unwrap()
+}
