@@ -287,6 +287,10 @@ impl Fault {
     fn explain(error: &rusqlite::Error) -> Error {
         use rusqlite::ErrorCode;
         let (kind, hint) = match error.sqlite_error_code() {
+            _ if is_foreign(error) => (
+                ErrorKind::Corrupt,
+                "the tables are not what Redrive wrote; if this is the engine's own file, restore a backup",
+            ),
             Some(ErrorCode::DiskFull) => (
                 ErrorKind::DiskFull,
                 "make room on the disk; what was acknowledged is safe, and work goes on by itself",
@@ -307,4 +311,19 @@ impl Fault {
         };
         Error::new(kind, format!("the SQLite database did not do it: {error}")).with_hint(hint)
     }
+}
+
+/// Whether the database answered, but not with what was written: our statements are fixed, so it is the data or the
+/// schema that changed.
+fn is_foreign(error: &rusqlite::Error) -> bool {
+    use rusqlite::{Error, ErrorCode};
+    matches!(
+        error,
+        Error::FromSqlConversionFailure(..)
+            | Error::IntegralValueOutOfRange(..)
+            | Error::InvalidColumnType(..)
+            | Error::Utf8Error(..)
+            | Error::QueryReturnedNoRows
+            | Error::SqlInputError { .. }
+    ) || matches!(error.sqlite_error_code(), Some(ErrorCode::Unknown | ErrorCode::ConstraintViolation))
 }

@@ -10,8 +10,9 @@ use super::Fault;
 use super::codec::{as_millis, final_columns, hex};
 use super::core::{Core, Run};
 use crate::clock::Timestamp;
+use crate::error::ErrorKind;
 use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
-use crate::machine::Transition;
+use crate::machine::{self, Transition};
 use crate::stats::Activity;
 use crate::store::{
     ClaimId, Expired, Expiry, HISTORY_FIRST, HISTORY_LAST, HolderId, Lease, Renewal, Settled, Settlement,
@@ -251,8 +252,15 @@ impl Core {
             let mut jobs = Vec::new();
             for seq in seqs {
                 let Some(Run { claim, attempt, .. }) = self.run_of(seq) else { continue };
-                let job = self.load(seq)?;
-                jobs.push((Lease { claim, job: job.id, seq, attempt }, job));
+                match self.load(seq) {
+                    Ok(job) => jobs.push((Lease { claim, job: job.id, seq, attempt }, job)),
+                    // One damaged row must not keep what was held beside it from coming back.
+                    Err(Fault::Refused(error)) if error.kind() == ErrorKind::Corrupt => {
+                        let ledger = Ledger { attempt, ..Ledger::default() };
+                        self.bury_corrupt(seq, machine::corrupt(ledger, now), now)?;
+                    }
+                    Err(fault) => return Err(fault),
+                }
             }
             jobs.sort_by_key(|(lease, _)| lease.seq);
             expired.push(Expired { until, holder, jobs });
