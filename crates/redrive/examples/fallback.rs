@@ -1,5 +1,7 @@
 //! Three sources for one answer: the first is down, the second has not got it, the third has. Then the first recovers.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 

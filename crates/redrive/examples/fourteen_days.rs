@@ -1,5 +1,7 @@
 //! Three weeks in a moment: on a paused clock a schedule of 7 and 14 days runs at once, and exactly on time.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use std::sync::{Arc, Mutex};
 
 use redrive::{Attempt, Engine, Failure, MemoryStore, Payload, Policy, Queue, days, testing};

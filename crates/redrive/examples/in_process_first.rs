@@ -1,5 +1,7 @@
 //! One policy, two tiers: tried on the spot while the waits are short, then handed over to the store with its history.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

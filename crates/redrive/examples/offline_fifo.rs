@@ -1,5 +1,7 @@
 //! An application that goes offline: operations queue up, nothing is tried in vain, and all go out in order later.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use std::sync::{Arc, Mutex};
 
 use redrive::{Attempt, Engine, Failure, Payload, Policy, Queue, SqliteStore, StateName};

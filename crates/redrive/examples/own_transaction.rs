@@ -1,5 +1,7 @@
 //! Your data and the job about it in one transaction of yours: both are there, or neither.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use redrive::{Attempt, Engine, Failure, Payload, SqliteStore, enqueue_in};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
@@ -43,7 +45,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let bread = order(&engine, &mut app, "bread")?;
     println!("ordered bread: order {bread} and its job are committed together");
-    let refused = order(&engine, &mut app, "").unwrap_err();
+    let Err(refused) = order(&engine, &mut app, "") else { return Err("it should be refused".into()) };
     println!("refused: {refused}; neither an order nor a job is left of it");
 
     // The engine notices what another connection has committed within a second.

@@ -1,5 +1,7 @@
 //! Ten lines: a job that fails twice, comes back and finishes, with nothing but a file on disk.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use redrive::{Attempt, Engine, Failure, Payload, Policy, Queue, SqliteStore, millis};
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,7 @@
 //! What handlers share: a closure that captures a client, and a type of its own that implements `Handler`.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 

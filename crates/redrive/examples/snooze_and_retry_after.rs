@@ -1,5 +1,7 @@
 //! Two ways to wait that are not the policy's: a handler that is not ready yet, and a far side that says when.
 
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
+
 use redrive::{
     Attempt, Ending, Engine, Failure, Outcome, Payload, Policy, Queue, RetryAfter, SqliteStore, millis, secs,
 };

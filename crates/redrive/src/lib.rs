@@ -53,3 +53,20 @@ pub use store::{
 };
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteOptions, SqliteStore, enqueue_in};
+
+/// The code in the guides and the concepts is compiled and run as the README's is.
+#[cfg(all(doctest, feature = "sqlite", feature = "testing"))]
+mod pages {
+    #[doc = include_str!("../../../docs/concepts/policies.md")]
+    mod policies {}
+    #[doc = include_str!("../../../docs/concepts/queues-and-order.md")]
+    mod queues {}
+    #[doc = include_str!("../../../docs/guides/in-process.md")]
+    mod in_process {}
+    #[doc = include_str!("../../../docs/guides/operating.md")]
+    mod operating {}
+    #[doc = include_str!("../../../docs/guides/own-transaction.md")]
+    mod own_transaction {}
+    #[doc = include_str!("../../../docs/guides/testing.md")]
+    mod testing {}
+}

@@ -400,3 +400,259 @@ fn redriven(job: &mut Job, now: Timestamp) {
     extras.last_delay = None;
     extras.revived_at = Some(now);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Rng;
+    use crate::policy::Policy;
+    use crate::span::{days, mins, secs};
+    use proptest::prelude::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
+    /// A job that has waited for a minute, with one second between tries and three retries.
+    fn job(ledger: Ledger) -> Job {
+        Job {
+            id: JobId::new(NOW, 0, &mut Rng::seeded(1)),
+            seq: 1,
+            kind: "task".into(),
+            queue: "default".into(),
+            priority: 0,
+            payload: Json::of("payload").unwrap(),
+            policy: Arc::new(Policy::fixed(secs(1)).retries(3)),
+            origin: Origin::Engine,
+            ledger,
+            state: State::Running { since: NOW - secs(1) },
+            created_at: NOW - mins(1),
+            extras: None,
+        }
+    }
+
+    fn with_deadline(mut job: Job, deadline: Timestamp) -> Job {
+        job.extras_mut().deadline = Some(deadline);
+        job
+    }
+
+    fn settled(job: &Job, outcome: Outcome) -> Transition {
+        settle(job, outcome, NOW, &mut job.id.rng(job.attempt()))
+    }
+
+    fn retry() -> Outcome {
+        Outcome::Failed(Failure::retry("busy"))
+    }
+
+    fn wait(delay: Duration, reason: Reason) -> State {
+        waiting(NOW + delay, reason)
+    }
+
+    fn dead(why: GiveUp) -> State {
+        State::Dead { at: NOW, why }
+    }
+
+    #[test]
+    fn every_outcome_leads_where_the_ledger_and_the_limits_say() {
+        let fresh = Ledger::default();
+        let tried = Ledger { attempt: 9, failures: 1, crashes: 1, snoozes: 4, holds: 1, ..fresh };
+        let last_retry = Ledger { attempt: 3, failures: 3, ..fresh };
+        let last_crash = Ledger { attempt: 2, crashes: 2, ..fresh };
+        let last_snooze = Ledger { attempt: SNOOZES_MAX, snoozes: SNOOZES_MAX, ..fresh };
+        let plus = |ledger: Ledger| Ledger { attempt: ledger.attempt + 1, ..ledger };
+        let failed = |ledger: Ledger| Ledger { failures: ledger.failures + 1, ..plus(ledger) };
+        let crashed = |ledger: Ledger| Ledger { crashes: ledger.crashes + 1, ..plus(ledger) };
+        let snoozed = |ledger: Ledger| Ledger { snoozes: ledger.snoozes + 1, ..plus(ledger) };
+        let held = |ledger: Ledger| Ledger { holds: ledger.holds + 1, ..plus(ledger) };
+        let interrupted = |ledger: Ledger| Ledger { interruptions: ledger.interruptions + 1, ..plus(ledger) };
+        let snooze = || Outcome::Snooze(mins(5));
+        let asked = || Outcome::Failed(Failure::retry_after(mins(2), "429"));
+        let never = || Outcome::Failed(Failure::permanent("no"));
+        let credential = || Outcome::Failed(Failure::needs_auth("401"));
+        let unknown = || Outcome::Failed(Failure::unknown_outcome("no answer"));
+        let done = State::Succeeded { at: NOW };
+        let table: Vec<(Ledger, Outcome, Ledger, Ending, State)> = vec![
+            (fresh, Outcome::Done(None), plus(fresh), Ending::Succeeded, done.clone()),
+            (last_retry, Outcome::Done(None), plus(last_retry), Ending::Succeeded, done),
+            (fresh, retry(), failed(fresh), Ending::Failed, wait(secs(1), Reason::Backoff)),
+            (tried, retry(), failed(tried), Ending::Failed, wait(secs(1), Reason::Backoff)),
+            (fresh, unknown(), failed(fresh), Ending::Failed, wait(secs(1), Reason::Backoff)),
+            (fresh, asked(), failed(fresh), Ending::Failed, wait(mins(2), Reason::RetryAfter)),
+            (last_retry, retry(), failed(last_retry), Ending::Failed, dead(GiveUp::Exhausted)),
+            (last_retry, asked(), failed(last_retry), Ending::Failed, dead(GiveUp::Exhausted)),
+            (fresh, never(), failed(fresh), Ending::Failed, dead(GiveUp::Permanent)),
+            (fresh, credential(), failed(fresh), Ending::Failed, dead(GiveUp::Permanent)),
+            (fresh, Outcome::Lost, crashed(fresh), Ending::Crashed, wait(secs(1), Reason::Crashed)),
+            (last_retry, Outcome::Lost, crashed(last_retry), Ending::Crashed, wait(secs(1), Reason::Crashed)),
+            (last_crash, Outcome::Lost, crashed(last_crash), Ending::Crashed, dead(GiveUp::CrashLoop)),
+            (last_crash, retry(), failed(last_crash), Ending::Failed, wait(secs(1), Reason::Backoff)),
+            (fresh, snooze(), snoozed(fresh), Ending::Snoozed, wait(mins(5), Reason::Snoozed)),
+            (last_retry, snooze(), snoozed(last_retry), Ending::Snoozed, wait(mins(5), Reason::Snoozed)),
+            (last_snooze, snooze(), failed(last_snooze), Ending::Failed, dead(GiveUp::Permanent)),
+            (
+                last_retry,
+                Outcome::Interrupted,
+                interrupted(last_retry),
+                Ending::Interrupted,
+                wait(secs(0), Reason::Interrupted),
+            ),
+            (
+                last_retry,
+                Outcome::Unhandled,
+                held(last_retry),
+                Ending::Unhandled,
+                wait(UNHANDLED_DELAY, Reason::Unhandled),
+            ),
+            (fresh, Outcome::Expired, plus(fresh), Ending::Expired, dead(GiveUp::Expired)),
+        ];
+        for (ledger, outcome, after, ending, state) in table {
+            let what = format!("{outcome:?} with {ledger:?}");
+            let transition = settled(&job(ledger), outcome);
+            assert_eq!(transition.ledger, after, "{what}");
+            assert_eq!((transition.ending, transition.state), (ending, state), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_kept_whatever_follows_from_it() {
+        let exhausted = Ledger { attempt: 3, failures: 3, ..Ledger::default() };
+        for ledger in [Ledger::default(), exhausted] {
+            let transition = settled(&job(ledger), retry());
+            assert_eq!(transition.failure.as_ref().map(|failure| failure.message.as_str()), Some("busy"));
+            let record = transition.record(NOW - secs(1), NOW);
+            assert_eq!((record.attempt, record.failure.is_some()), (ledger.attempt + 1, true));
+            assert_eq!(record.next_at.is_some(), matches!(transition.state, State::Waiting { .. }));
+        }
+        let crash = settled(&job(Ledger::default()), Outcome::Lost);
+        assert_eq!(crash.failure.and_then(|failure| failure.code).as_deref(), Some("CRASHED"));
+    }
+
+    #[test]
+    fn a_wait_that_would_end_after_the_deadline_is_no_wait() {
+        let until = |deadline| with_deadline(job(Ledger::default()), deadline);
+        for outcome in [retry(), Outcome::Lost, Outcome::Snooze(secs(1))] {
+            let in_time = settled(&until(NOW + secs(1)), outcome.clone());
+            assert!(matches!(in_time.state, State::Waiting { .. }), "{outcome:?}");
+            let late = settled(&until(NOW + Duration::from_millis(999)), outcome.clone());
+            assert_eq!((late.state, late.delay), (dead(GiveUp::Expired), None), "{outcome:?}");
+        }
+        let done = settled(&until(NOW - secs(1)), Outcome::Done(None));
+        assert_eq!(done.state, State::Succeeded { at: NOW }, "what is done is done");
+    }
+
+    #[test]
+    fn an_output_over_the_limit_fails_for_good_and_one_within_is_kept() {
+        let text = |bytes: usize| Outcome::Done(Some("x".repeat(bytes).into()));
+        let kept = settled(&job(Ledger::default()), text(OUTPUT_BYTES_MAX - 2));
+        assert_eq!(kept.output.map(|output| output.as_str().len()), Some(OUTPUT_BYTES_MAX));
+        let refused = settled(&job(Ledger::default()), text(OUTPUT_BYTES_MAX - 1));
+        assert_eq!((refused.state, refused.output), (dead(GiveUp::Permanent), None));
+    }
+
+    #[test]
+    fn commands_are_carried_out_or_refused_by_state() {
+        let states = [
+            wait(mins(1), Reason::Backoff),
+            State::Running { since: NOW },
+            State::Succeeded { at: NOW },
+            dead(GiveUp::Exhausted),
+            State::Cancelled { at: NOW },
+        ];
+        // For waiting, running, succeeded, dead, cancelled: whether it can be done.
+        let table = [
+            (Command::Cancel, [true, true, false, false, false]),
+            (Command::RetryNow, [true, false, false, false, false]),
+            (Command::Redrive, [false, false, false, true, true]),
+            (Command::Delete, [false, false, true, true, true]),
+        ];
+        for (command, allowed) in table {
+            for (state, allowed) in states.iter().zip(allowed) {
+                let job = Job { state: state.clone(), ..job(Ledger::default()) };
+                let answer = steer(&job, command, NOW);
+                assert_eq!(!matches!(answer, Steer::Refuse(_)), allowed, "{command:?} while {state:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn cancelling_a_running_job_moves_the_fence_and_redriving_restarts_what_limits_it() {
+        let Steer::To(cancelled) = steer(&job(Ledger::default()), Command::Cancel, NOW) else { panic!() };
+        assert_eq!(cancelled.ledger.attempt, 1);
+        let used = Ledger { attempt: 7, failures: 4, crashes: 2, snoozes: 1, holds: 3, ..Ledger::default() };
+        let mut dead = with_deadline(job(used), NOW - secs(1));
+        dead.state = State::Dead { at: NOW, why: GiveUp::Expired };
+        let Steer::To(back) = steer(&dead, Command::Redrive, NOW) else { panic!() };
+        assert_eq!(back.ledger, Ledger { attempt: 7, holds: 3, generation: 1, ..Ledger::default() });
+        assert_eq!((back.expires_at(), back.age(NOW)), (None, Duration::ZERO));
+    }
+
+    fn any_ledger() -> impl Strategy<Value = Ledger> {
+        (0..2_000u32, 0..6u32, 0..4u32, 0..=SNOOZES_MAX, 0..9u32, 0..9u32).prop_map(
+            |(attempt, failures, crashes, snoozes, holds, interruptions)| Ledger {
+                attempt,
+                failures,
+                crashes,
+                snoozes,
+                holds,
+                interruptions,
+                generation: 2,
+            },
+        )
+    }
+
+    fn any_outcome() -> impl Strategy<Value = Outcome> {
+        let span = (0..200_000_000u64).prop_map(Duration::from_millis);
+        prop_oneof![
+            Just(Outcome::Done(None)),
+            span.clone().prop_map(Outcome::Snooze),
+            span.prop_map(|wait| Outcome::Failed(Failure::retry_after(wait, "429"))),
+            Just(retry()),
+            Just(Outcome::Failed(Failure::permanent("no"))),
+            Just(Outcome::Lost),
+            Just(Outcome::Interrupted),
+            Just(Outcome::Unhandled),
+            Just(Outcome::Expired),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_happens_the_ledger_grows_by_its_own_and_the_job_goes_somewhere(
+            before in any_ledger(),
+            outcome in any_outcome(),
+            deadline in prop::option::of(0..100_000_000i64),
+            jitter in any::<bool>(),
+        ) {
+            let mut job = job(before);
+            if jitter {
+                job.policy = Arc::new(Policy::exponential(secs(1)..=days(1)).retries(5));
+            }
+            job.extras_mut().deadline = deadline.map(|ms| Timestamp::from_millis(NOW.as_millis() + ms));
+            let transition = settled(&job, outcome.clone());
+            let after = transition.ledger;
+            prop_assert_eq!(&transition, &settled(&job, outcome.clone()), "the same attempt, the same answer");
+            prop_assert_eq!(after.attempt, before.attempt + 1);
+            prop_assert_eq!(after.generation, before.generation);
+            prop_assert_eq!(after.failures - before.failures, u32::from(transition.ending == Ending::Failed));
+            prop_assert_eq!(after.crashes - before.crashes, u32::from(transition.ending == Ending::Crashed));
+            prop_assert_eq!(after.snoozes - before.snoozes, u32::from(transition.ending == Ending::Snoozed));
+            prop_assert_eq!(after.holds - before.holds, u32::from(transition.ending == Ending::Unhandled));
+            prop_assert_eq!(
+                after.interruptions - before.interruptions,
+                u32::from(transition.ending == Ending::Interrupted)
+            );
+            match transition.state {
+                State::Running { .. } | State::Cancelled { .. } => prop_assert!(false, "nobody asked for that"),
+                State::Waiting { due_at, reason } => {
+                    prop_assert!(due_at >= NOW);
+                    // A shutdown gives back at once, and what is out of time then is buried by the next claim.
+                    let bounded = reason != Reason::Interrupted;
+                    prop_assert!(!bounded || job.extras().deadline.is_none_or(|end| due_at <= end));
+                }
+                State::Dead { why: GiveUp::Expired, .. } => {
+                    prop_assert!(outcome == Outcome::Expired || job.extras().deadline.is_some());
+                }
+                State::Dead { .. } | State::Succeeded { .. } => {}
+            }
+            prop_assert_eq!(transition.failure.is_some(), matches!(transition.ending, Ending::Failed | Ending::Crashed));
+        }
+    }
+}

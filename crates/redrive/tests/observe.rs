@@ -1,5 +1,7 @@
 //! What can be seen from outside: events, log lines, metrics, totals and the activity log.
 
+#![expect(clippy::unwrap_used, reason = "in a test, what cannot be had is the failure")]
+
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex};

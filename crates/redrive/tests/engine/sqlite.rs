@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use redrive::testing::{CrashPlan, CrashPoint};
-use redrive::{Attempt, Engine, Failure, Happening, NewJob, Policy, Queue, SqliteStore, StateName, millis};
+use redrive::{
+    Attempt, Engine, Failure, Happening, NewJob, Policy, Queue, SqliteStore, StateName, enqueue_in, millis,
+};
 use tokio::sync::Barrier;
 
 use super::kit::{Diary, Task, detail, is_success, start, task, wait_for};
@@ -121,4 +123,28 @@ async fn a_running_job_is_cancelled_and_its_late_report_refused() {
     running.stop().await.unwrap();
     assert_eq!(detail(&engine, job.id).await.job.state.name(), StateName::Cancelled);
     assert_eq!(detail(&engine, other.id).await.job.state.name(), StateName::Waiting);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_from_a_transaction_of_ones_own_keeps_the_failure_it_came_with_and_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let engine = Engine::builder(SqliteStore::open(&path).await.unwrap())
+        .queue(Queue::new("default").policy(Policy::immediate().retries(1)))
+        .handle(|_: Attempt<Task>| async {})
+        .build()
+        .unwrap();
+    let mut events = engine.events();
+    let running = start(&engine);
+    let mut connection = rusqlite::Connection::open(&path).unwrap();
+    let transaction = connection.transaction().unwrap();
+    let outside = NewJob::from(task("outside")).failed_outside(Failure::retry("before it came here"));
+    let job = enqueue_in(&transaction, &engine.admit(outside).unwrap()).unwrap();
+    transaction.commit().unwrap();
+    wait_for(&mut events, is_success).await;
+    running.stop().await.unwrap();
+    let job = detail(&engine, job.id).await;
+    let messages: Vec<_> =
+        job.attempts.iter().map(|record| record.failure.clone().unwrap().message).collect();
+    assert_eq!(messages, ["before it came here"]);
 }

@@ -248,7 +248,7 @@ fn insert_live(conn: &Connection, job: &Job, queue: i64, seq: i64) -> Result<i64
 
 /// Enqueues inside a transaction of someone else's connection: the rows are written, and nothing is kept in memory.
 pub(super) fn enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enqueued, Fault> {
-    let Admission { job, on_conflict, capacity, .. } = admission;
+    let Admission { job, on_conflict, capacity, history } = admission;
     let name: &str = &job.queue;
     conn.prepare_cached(include_str!("queue_insert.sql"))?.execute([name])?;
     let queue: i64 =
@@ -277,6 +277,9 @@ pub(super) fn enqueue_outside(conn: &Connection, admission: &Admission) -> Resul
     insert_live(conn, job, queue, seq)?;
     if let Some(key) = job.extras().key.as_deref() {
         conn.prepare_cached(include_str!("enqueue_key.sql"))?.execute(params![key, seq])?;
+    }
+    for record in history {
+        settle::insert_attempt(conn, seq, &job.kind, record)?;
     }
     conn.prepare_cached(include_str!("stats_add.sql"))?.execute(params![queue, "enqueued", 1])?;
     Ok(Enqueued { id: job.id, how: How::Created })
