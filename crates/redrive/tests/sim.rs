@@ -4,6 +4,10 @@
 //! `REDRIVE_PLANTED=all` plants every bug that is known instead of the five that CI plants.
 
 #![expect(clippy::disallowed_methods, reason = "which worlds are run comes from the environment")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a replay shows its trace, and a planted bug the world that found it"
+)]
 
 use std::collections::BTreeSet;
 

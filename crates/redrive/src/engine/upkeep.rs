@@ -55,6 +55,8 @@ impl Watch {
         let expiry = desk.inner.store.expired(now).await?;
         let own = desk.holder.lock().unwrap_or_else(PoisonError::into_inner).id;
         let patient = now.since(self.answering_since) >= desk.inner.lease;
+        // A slow answer may name what was claimed after the question: nothing ends before it began.
+        let now = desk.inner.clock.now();
         for expired in expiry.over {
             let known_gone = expired.until == Timestamp::EPOCH;
             // While nothing runs here, one's own lease is let lapse on purpose.
