@@ -279,7 +279,7 @@ pub(super) fn enqueue_outside(conn: &Connection, admission: &Admission) -> Resul
         conn.prepare_cached(include_str!("enqueue_key.sql"))?.execute(params![key, seq])?;
     }
     for record in history {
-        settle::insert_attempt(conn, seq, &job.kind, record)?;
+        settle::insert_attempt(conn, seq, record)?;
     }
     conn.prepare_cached(include_str!("stats_add.sql"))?.execute(params![queue, "enqueued", 1])?;
     Ok(Enqueued { id: job.id, how: How::Created })
