@@ -14,8 +14,8 @@ use crate::queue::{OnRetry, Retention};
 use crate::span::{hours, secs};
 use crate::stats::Activity;
 use crate::store::{
-    Claim, Claimed, Enqueued, Expiry, Filter, HolderId, How, JobDetail, Lease, Page, Paged, QueueCounts,
-    Renewal, Settled, Settlement, Store,
+    Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, HolderId, How, JobDetail, Lease, Page, Paged,
+    QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
 /// Where a bug lives.
@@ -117,6 +117,8 @@ bugs! {
     StartedTwice "started twice" Engine,
     /// A settlement is never sent.
     SettlementDropped "settlement dropped" Engine,
+    /// A claim that was not answered is not asked for again: another one is made.
+    ClaimNotRepeated "claim not repeated" Engine,
     /// The lease is never renewed.
     NeverRenewed "never renewed" Engine,
 }
@@ -288,6 +290,11 @@ impl<S: Store + ?Sized> Store for Planted<S> {
         match self.bug {
             Bug::HandedOutEarly => at = now + secs(2),
             Bug::SuspectsTogether => claim.suspect = true,
+            Bug::ClaimNotRepeated => {
+                self.memory().calls += 1;
+                let calls = u128::from(self.memory().calls);
+                claim.ids = claim.ids.map(|id| ClaimId(id.0 ^ calls));
+            }
             Bug::RetryLetsPass => {
                 claim.wants.iter_mut().for_each(|want| want.on_retry = OnRetry::LetPass);
             }
