@@ -1,6 +1,8 @@
 //! The thing you run: a store, handlers and queues. [`Engine::run`] is the main loop, and the only one.
 
 mod attempt;
+#[cfg(feature = "testing")]
+mod crash;
 mod handler;
 mod observe;
 mod shift;
@@ -14,8 +16,7 @@ use std::time::Duration;
 use tokio::sync::broadcast;
 
 use self::handler::Registry;
-pub(crate) use self::shift::Step;
-use self::shift::{Desk, Shift};
+use self::shift::{Desk, Shift, Step};
 use crate::clock::{Clock, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{DEFAULT_QUEUE, JobId, NewJob, Payload};
@@ -25,6 +26,8 @@ use crate::stats::Activity;
 use crate::store::{ClaimId, Enqueued, Filter, HolderId, JobDetail, Page, Paged, QueueCounts, Store};
 
 pub use self::attempt::Attempt;
+#[cfg(feature = "testing")]
+pub use self::crash::{CrashPlan, CrashPoint};
 pub use self::handler::Handler;
 pub use self::observe::{Event, Happening};
 
@@ -48,7 +51,7 @@ pub(crate) struct Inner {
     retention: Retention,
     name: String,
     #[cfg(feature = "testing")]
-    pub(crate) crash: crate::testing::CrashPlan,
+    pub(crate) crash: CrashPlan,
 }
 
 /// How many events a slow listener may fall behind before it misses some.
@@ -367,7 +370,7 @@ pub struct Builder {
     name: Option<String>,
     problems: Vec<String>,
     #[cfg(feature = "testing")]
-    crash: crate::testing::CrashPlan,
+    crash: CrashPlan,
 }
 
 impl Builder {
@@ -384,7 +387,7 @@ impl Builder {
             name: None,
             problems: Vec::new(),
             #[cfg(feature = "testing")]
-            crash: crate::testing::CrashPlan::default(),
+            crash: CrashPlan::default(),
         }
     }
 
@@ -459,7 +462,7 @@ impl Builder {
     /// Dies at this point, as if the process had been killed.
     #[cfg(feature = "testing")]
     #[must_use]
-    pub fn crash(mut self, crash: crate::testing::CrashPlan) -> Builder {
+    pub fn crash(mut self, crash: CrashPlan) -> Builder {
         self.crash = crash;
         self
     }

@@ -252,9 +252,14 @@ impl Job {
 
     /// When its time is over: before the first attempt both limits hold, afterwards only the deadline.
     pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_with(&self.ledger)
+    }
+
+    pub(crate) fn expires_with(&self, ledger: &Ledger) -> Option<Timestamp> {
         let Extras { deadline, start_by, .. } = self.extras();
         match (deadline, start_by) {
-            (deadline, Some(start_by)) if self.ledger.attempt == 0 => {
+            // Where nobody knew its kind, it has not begun.
+            (deadline, Some(start_by)) if ledger.attempt == ledger.holds => {
                 Some(deadline.unwrap_or(Timestamp::MAX).min(*start_by))
             }
             (deadline, _) => *deadline,

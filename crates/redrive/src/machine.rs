@@ -83,7 +83,7 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
         extras: (extras != Default::default()).then(|| Box::new(extras)),
     };
     if let Some(expires_at) = job.expires_at()
-        && due_at > expires_at
+        && due_at >= expires_at
     {
         return Err(Error::invalid(
             format!(
@@ -291,7 +291,7 @@ impl Transition {
     /// A wait that ends after the job's time is over is no wait.
     fn within_its_time(mut self, job: &Job, now: Timestamp) -> Transition {
         if let State::Waiting { due_at, .. } = self.state
-            && job.extras().deadline.is_some_and(|deadline| due_at > deadline)
+            && job.extras().deadline.is_some_and(|deadline| due_at >= deadline)
         {
             self.state = State::Dead { at: now, why: GiveUp::Expired };
         }

@@ -26,7 +26,7 @@ const SETTLE_MAX: usize = 4_096;
 
 /// The points at which a test may let the process die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Step {
+pub(super) enum Step {
     Claimed,
     Ran,
     Settled,
@@ -291,26 +291,22 @@ impl Desk {
         for Start { lease, job, stop, place } in ready {
             let desk = self.clone();
             tokio::spawn(async move {
-                let suspect = job.is_suspect();
                 let settlement = attempt::run(&desk.inner, lease, job, stop).await;
                 if settlement.is_none() {
                     desk.die();
                 }
-                desk.finished(lease, place, suspect, settlement);
+                desk.finished(lease, place, settlement);
             });
         }
     }
 
-    fn finished(&self, lease: Lease, place: Option<usize>, suspect: bool, settlement: Option<Settlement>) {
+    fn finished(&self, lease: Lease, place: Option<usize>, settlement: Option<Settlement>) {
         // In this order: at no moment does it look as if nothing were left to do.
         if let Some(settlement) = settlement {
             self.pending().push(settlement);
             self.to_settle.notify_one();
         }
         self.running().remove(&lease.seq);
-        if suspect {
-            self.suspect.store(false, Ordering::Release);
-        }
         if let Some(place) = place {
             self.queues[place].taken.fetch_sub(1, Ordering::AcqRel);
         }
@@ -422,6 +418,10 @@ async fn settler(desk: Arc<Desk>) {
             return;
         }
         desk.inner.settled(&batch, &answers);
+        if batch.iter().any(|settlement| settlement.job.is_suspect()) {
+            // Not before it is written that this one was not the culprit.
+            desk.suspect.store(false, Ordering::Release);
+        }
         desk.settling.store(0, Ordering::Release);
         desk.ended.notify_one();
     }

@@ -136,8 +136,7 @@ impl Core {
             interruptions,
             reason,
             transition.delay.map(as_millis),
-            // It has begun, so only its deadline counts from now on.
-            job.extras().deadline.map(Timestamp::as_millis),
+            job.expires_with(&transition.ledger).map(Timestamp::as_millis),
         ])?;
         self.no_longer_running(queue, job);
         self.in_scan(queue, job.priority, due_at.as_millis(), lease.seq);
@@ -289,7 +288,8 @@ impl Core {
         }
         self.conn.prepare_cached(include_str!("holder_delete.sql"))?.execute([hex(holder.0)])?;
         self.holders.remove(&holder);
-        self.woke = true;
+        // A holder that held nothing is no news to anyone.
+        self.woke |= !settlements.is_empty();
         Ok(answer)
     }
 

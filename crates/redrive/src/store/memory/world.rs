@@ -1,0 +1,378 @@
+//! The rules, written down as directly as they can be said.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind, Result};
+use crate::job::{AttemptRecord, Ending, Job, JobId, Json, OnConflict, State};
+use crate::machine::{self, Admission, Command, Steer, Transition};
+use crate::queue::OnRetry;
+use crate::stats::{ACTIVITY_MAX, Activity, Tally};
+use crate::store::{
+    self, Claim, ClaimId, Claimed, Enqueued, Filter, HISTORY_FIRST, HISTORY_LAST, HolderId, How, Lease,
+    QueueCounts, Settled, Settlement, Want,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct World {
+    pub(super) last_seq: i64,
+    pub(super) rows: BTreeMap<i64, Row>,
+    pub(super) by_id: BTreeMap<JobId, i64>,
+    pub(super) holders: BTreeMap<HolderId, Timestamp>,
+    pub(super) claims: BTreeMap<ClaimId, ClaimRow>,
+    pub(super) paused: BTreeSet<Arc<str>>,
+    pub(super) totals: BTreeMap<Arc<str>, Tally>,
+    pub(super) activity: Vec<Activity>,
+}
+
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) job: Job,
+    pub(super) attempts: Vec<AttemptRecord>,
+    pub(super) output: Option<Json>,
+    /// The claim that lists it at its current attempt.
+    pub(super) claim: Option<ClaimId>,
+}
+
+#[derive(Debug)]
+pub(super) struct ClaimRow {
+    pub(super) holder: HolderId,
+    /// Listed and not yet settled.
+    pub(super) held: BTreeMap<i64, Lease>,
+    /// Taken away, and its holder has not yet tried to settle it.
+    pub(super) lost: BTreeMap<i64, Lease>,
+}
+
+impl World {
+    pub(super) fn enqueue(&mut self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.refuse_beyond_capacity(&jobs)?;
+        self.refuse_conflicts(&jobs)?;
+        Ok(jobs.into_iter().map(|admission| self.enqueue_one(admission, now)).collect())
+    }
+
+    fn refuse_beyond_capacity(&self, jobs: &[Admission]) -> Result<()> {
+        for (queue, (capacity, _)) in store::coming(jobs) {
+            let live =
+                self.rows.values().filter(|row| row.job.queue == *queue && !row.job.state.is_final()).count();
+            let new = |job: &Job| job.queue == *queue && !self.by_id.contains_key(&job.id);
+            let coming = jobs.iter().filter(|other| new(&other.job)).count();
+            if coming > 0 && (live + coming) as u64 > capacity {
+                return Err(store::queue_full(queue, capacity));
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse_conflicts(&self, jobs: &[Admission]) -> Result<()> {
+        let mut seen = BTreeSet::new();
+        for admission in jobs {
+            let Some(key) = &admission.job.extras().key else { continue };
+            if self.by_id.contains_key(&admission.job.id) {
+                continue;
+            }
+            let there = self.live_with_key(key);
+            let twice = !seen.insert(key.clone());
+            let running = there.is_some_and(|row| row.claim.is_some());
+            match admission.on_conflict {
+                OnConflict::Reject if there.is_some() || twice => return Err(store::key_taken(key)),
+                OnConflict::Replace if running => return Err(store::key_running(key)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn live_with_key(&self, key: &str) -> Option<&Row> {
+        self.rows
+            .values()
+            .find(|row| row.job.extras().key.as_deref() == Some(key) && !row.job.state.is_final())
+    }
+
+    fn enqueue_one(&mut self, admission: Admission, _now: Timestamp) -> Enqueued {
+        let Admission { mut job, on_conflict, history, .. } = admission;
+        if self.by_id.contains_key(&job.id) {
+            return Enqueued { id: job.id, how: How::Existing };
+        }
+        let there =
+            job.extras().key.as_deref().and_then(|key| self.live_with_key(key)).map(|row| row.job.seq);
+        if let Some(row) = there.and_then(|seq| self.rows.get_mut(&seq)) {
+            let id = row.job.id;
+            if on_conflict != OnConflict::Replace {
+                return Enqueued { id, how: How::Existing };
+            }
+            row.job = store::replaced(&row.job, job);
+            self.totals.entry(row.job.queue.clone()).or_default();
+            return Enqueued { id, how: How::Replaced };
+        }
+        self.last_seq += 1;
+        job.seq = self.last_seq;
+        let id = job.id;
+        self.totals.entry(job.queue.clone()).or_default().enqueued += 1;
+        self.by_id.insert(id, job.seq);
+        self.rows.insert(job.seq, Row { job, attempts: history, output: None, claim: None });
+        Enqueued { id, how: How::Created }
+    }
+
+    pub(super) fn claim(&mut self, claim: Claim, now: Timestamp) -> Result<Claimed> {
+        if !self.holders.contains_key(&claim.holder) {
+            return Err(Error::new(ErrorKind::LeaseLost, "this holder has expired and may claim nothing")
+                .with_hint("register again under a new id"));
+        }
+        if claim.ids.iter().any(|id| self.claims.contains_key(id)) {
+            return Ok(self.claimed_before(&claim, now));
+        }
+        let [batch, alone] = claim.ids;
+        let mut claimed = Claimed::default();
+        let mut suspect = claim.suspect;
+        for want in &claim.wants {
+            let mut taken = 0;
+            for seq in self.candidates(want, now) {
+                if taken == want.limit {
+                    break;
+                }
+                let Some(row) = self.rows.get(&seq) else { continue };
+                if (row.job.is_suspect() && !suspect) || !self.may_start(&row.job, want.on_retry, now) {
+                    continue;
+                }
+                let id = if row.job.is_suspect() { alone } else { batch };
+                suspect &= !row.job.is_suspect();
+                claimed.jobs.push(self.take(seq, id, claim.holder, now));
+                taken += 1;
+            }
+        }
+        claimed.next_due = claim.wants.iter().filter_map(|want| self.next_due(want, suspect, now)).min();
+        Ok(claimed)
+    }
+
+    fn claimed_before(&self, claim: &Claim, now: Timestamp) -> Claimed {
+        let mut jobs = self.held_by(claim.holder);
+        jobs.retain(|(lease, _)| claim.ids.contains(&lease.claim));
+        Claimed { jobs, next_due: Some(now) }
+    }
+
+    /// What is due in the order it goes: what has run out of time first, then by priority, due time and sequence.
+    fn candidates(&self, want: &Want, now: Timestamp) -> Vec<i64> {
+        let mut found: Vec<_> = self
+            .rows
+            .values()
+            .filter(|row| row.claim.is_none() && row.job.queue == want.queue)
+            .filter_map(|row| {
+                let State::Waiting { due_at, .. } = row.job.state else { return None };
+                let over = row.job.expires_at().is_some_and(|at| at <= now);
+                let due = due_at <= now && !self.paused.contains(&want.queue);
+                (over || due).then_some((!over, -i32::from(row.job.priority), due_at, row.job.seq))
+            })
+            .collect();
+        found.sort();
+        found.into_iter().map(|(.., seq)| seq).collect()
+    }
+
+    /// Whether its ordering key lets it go. What has run out of time will not run and needs no turn.
+    fn may_start(&self, job: &Job, on_retry: OnRetry, now: Timestamp) -> bool {
+        let over = job.expires_at().is_some_and(|at| at <= now);
+        let Some(key) = job.extras().ordering_key.as_deref().filter(|_| !over) else { return true };
+        let siblings = self.rows.values().filter(|row| {
+            row.job.seq != job.seq
+                && row.job.queue == job.queue
+                && row.job.extras().ordering_key.as_deref() == Some(key)
+        });
+        !siblings.into_iter().any(|row| match row.job.state {
+            State::Running { .. } => true,
+            State::Waiting { due_at, .. } if row.job.seq < job.seq => match on_retry {
+                OnRetry::Block => true,
+                OnRetry::LetPass => due_at <= now,
+            },
+            _ => false,
+        })
+    }
+
+    fn take(&mut self, seq: i64, id: ClaimId, holder: HolderId, now: Timestamp) -> (Lease, Job) {
+        let row = self.rows.get_mut(&seq).expect("a candidate is a row");
+        let lease = Lease { claim: id, job: row.job.id, seq, attempt: row.job.ledger.attempt };
+        row.claim = Some(id);
+        let job = row.job.clone();
+        row.job.state = State::Running { since: now };
+        let claim = self.claims.entry(id).or_insert_with(|| ClaimRow {
+            holder,
+            held: BTreeMap::new(),
+            lost: BTreeMap::new(),
+        });
+        claim.held.insert(seq, lease);
+        (lease, job)
+    }
+
+    /// The earliest time at which something not yet claimed may be claimable. A job that waits for its turn or for
+    /// its suspicion to be the only one is let go by an ending, which wakes whoever waits.
+    fn next_due(&self, want: &Want, suspect: bool, now: Timestamp) -> Option<Timestamp> {
+        let waiting = self.rows.values().filter(|row| row.claim.is_none() && row.job.queue == want.queue);
+        waiting
+            .filter_map(|row| {
+                let State::Waiting { due_at, .. } = row.job.state else { return None };
+                if row.job.is_suspect() && !suspect {
+                    return None;
+                }
+                let free = !self.paused.contains(&want.queue)
+                    && (due_at > now || self.may_start(&row.job, want.on_retry, now));
+                match (free.then_some(due_at), row.job.expires_at()) {
+                    (Some(due_at), Some(over)) => Some(due_at.min(over)),
+                    (due_at, over) => due_at.or(over),
+                }
+            })
+            .min()
+    }
+
+    pub(super) fn held_by(&self, holder: HolderId) -> Vec<(Lease, Job)> {
+        let claims = self.claims.values().filter(|claim| claim.holder == holder);
+        let leases = claims.flat_map(|claim| claim.held.values());
+        let mut held: Vec<_> =
+            leases.filter_map(|lease| Some((*lease, self.rows.get(&lease.seq)?.job.clone()))).collect();
+        held.sort_by_key(|(lease, _)| lease.seq);
+        held
+    }
+
+    pub(super) fn settle_all(&mut self, settlements: &[Settlement]) -> Vec<Settled> {
+        settlements.iter().map(|settlement| self.settle(settlement)).collect()
+    }
+
+    fn settle(&mut self, settlement: &Settlement) -> Settled {
+        let Settlement { lease, transition, ended_at, .. } = settlement;
+        let Some(claim) = self.claims.get_mut(&lease.claim) else { return Settled::Refused };
+        claim.lost.remove(&lease.seq);
+        let listed = claim.held.get(&lease.seq) == Some(lease);
+        if listed {
+            claim.held.remove(&lease.seq);
+        }
+        if claim.held.is_empty() && claim.lost.is_empty() {
+            self.claims.remove(&lease.claim);
+        }
+        let row = self.rows.get_mut(&lease.seq).filter(|row| {
+            listed
+                && row.claim == Some(lease.claim)
+                && row.job.id == lease.job
+                && row.job.ledger.attempt == lease.attempt
+        });
+        let Some(row) = row else { return Settled::Refused };
+        row.claim = None;
+        if transition.ending != Ending::Succeeded {
+            row.remember(settlement.record());
+        }
+        self.totals.entry(row.job.queue.clone()).or_default().count(&row.job, transition);
+        let note = Activity::of(&row.job, transition, *ended_at);
+        row.apply(transition.clone());
+        self.activity.extend(note);
+        self.bound_activity();
+        Settled::Applied
+    }
+
+    pub(super) fn apply(
+        &mut self,
+        command: Command,
+        to: &Filter,
+        limit: usize,
+        now: Timestamp,
+    ) -> Vec<JobId> {
+        let matching: Vec<i64> =
+            self.rows.iter().rev().filter(|(_, row)| row.matches(to)).map(|(s, _)| *s).collect();
+        let mut done = Vec::new();
+        for seq in matching {
+            if done.len() == limit {
+                break;
+            }
+            let job = self.rows[&seq].job.clone();
+            match machine::steer(&job, command, now) {
+                Steer::Refuse(_) => continue,
+                Steer::Forget => self.forget(seq),
+                Steer::To(_) if command == Command::Redrive && self.key_is_taken(&job) => continue,
+                Steer::To(next) => self.steer(seq, *next, now),
+            }
+            self.totals.entry(job.queue.clone()).or_default().steered(command);
+            self.activity.extend(Activity::steered(&job, command, now));
+            self.bound_activity();
+            done.push(job.id);
+        }
+        done
+    }
+
+    /// A dead job does not hold its key, so another may have it by now.
+    fn key_is_taken(&self, job: &Job) -> bool {
+        job.extras().key.as_deref().is_some_and(|key| self.live_with_key(key).is_some())
+    }
+
+    fn steer(&mut self, seq: i64, next: Job, now: Timestamp) {
+        let row = self.rows.get_mut(&seq).expect("what matched is a row");
+        let State::Running { since } = row.job.state else {
+            row.output = None;
+            row.job = next;
+            return;
+        };
+        row.remember(store::cancelled_attempt(next.ledger.attempt, since, now));
+        row.job = next;
+        if let Some(claim) = row.claim.take().and_then(|id| self.claims.get_mut(&id))
+            && let Some(lease) = claim.held.remove(&seq)
+        {
+            claim.lost.insert(seq, lease);
+        }
+    }
+
+    pub(super) fn drop_claim(&mut self, id: ClaimId) {
+        self.claims.remove(&id);
+    }
+
+    pub(super) fn forget(&mut self, seq: i64) {
+        if let Some(row) = self.rows.remove(&seq) {
+            self.by_id.remove(&row.job.id);
+        }
+    }
+
+    fn bound_activity(&mut self) {
+        let excess = self.activity.len().saturating_sub(ACTIVITY_MAX as usize);
+        self.activity.drain(..excess);
+    }
+
+    pub(super) fn counts(&self) -> Vec<QueueCounts> {
+        let mut queues: BTreeMap<Arc<str>, QueueCounts> = BTreeMap::new();
+        for queue in self.totals.keys() {
+            queues.entry(queue.clone()).or_insert_with(|| QueueCounts {
+                queue: queue.clone(),
+                waiting: 0,
+                running: 0,
+                dead: 0,
+                paused: self.paused.contains(queue),
+                totals: self.totals.get(queue).copied().unwrap_or_default(),
+            });
+        }
+        for row in self.rows.values() {
+            let Some(counts) = queues.get_mut(&row.job.queue) else { continue };
+            match row.job.state {
+                State::Waiting { .. } => counts.waiting += 1,
+                State::Running { .. } => counts.running += 1,
+                State::Dead { .. } => counts.dead += 1,
+                State::Succeeded { .. } | State::Cancelled { .. } => {}
+            }
+        }
+        queues.into_values().collect()
+    }
+}
+
+impl Row {
+    fn apply(&mut self, transition: Transition) {
+        self.job.ledger = transition.ledger;
+        self.job.state = transition.state;
+        self.output = transition.output;
+        if let Some(delay) = transition.delay {
+            self.job.extras_mut().last_delay = Some(delay);
+        }
+    }
+
+    fn remember(&mut self, record: AttemptRecord) {
+        let number = record.attempt;
+        self.attempts.push(record);
+        self.attempts.retain(|kept| kept.attempt <= HISTORY_FIRST || kept.attempt + HISTORY_LAST > number);
+    }
+
+    pub(super) fn matches(&self, filter: &Filter) -> bool {
+        let last = || self.attempts.iter().rev().find_map(|record| record.fingerprint.as_ref());
+        filter.matches(&self.job) && filter.fingerprint.as_ref().is_none_or(|wanted| last() == Some(wanted))
+    }
+}
