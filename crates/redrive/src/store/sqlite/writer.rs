@@ -26,8 +26,10 @@ pub(super) struct Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         self.calls = None;
-        // If it panicked, it said so itself.
-        self.thread.take().map(JoinHandle::join).map(drop);
+        if let Some(thread) = self.thread.take() {
+            // If it panicked, it said so itself.
+            drop(thread.join());
+        }
     }
 }
 
