@@ -92,7 +92,7 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection>
 fn refuse_half_a_page(conn: &Connection, path: &Path, options: &SqliteOptions) -> Result<()> {
     let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
     let page: u32 = conn.query_row("PRAGMA page_size", [], |row| row.get(0)).map_err(broken)?;
-    if options.vfs.is_none() && bytes % u64::from(page.max(1)) != 0 {
+    if options.vfs.is_none() && !bytes.is_multiple_of(u64::from(page)) {
         let message = format!("{} ends in the middle of a page: it was cut off", path.display());
         return Err(Error::new(ErrorKind::Corrupt, message)
             .with_hint("copy the file away, and restore a backup or salvage it with sqlite3 .recover"));
