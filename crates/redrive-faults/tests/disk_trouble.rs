@@ -1,5 +1,7 @@
 //! A sync that fails, a disk that is full, bits that rot: the store says so, and what it acknowledged is safe.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod world;
 
 use std::collections::BTreeMap;

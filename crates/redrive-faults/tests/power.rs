@@ -3,6 +3,8 @@
 //!
 //! `REDRIVE_CUTS` says how often (default 10,000, in total).
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::print_stdout, reason = "the verdict is told")]
 #![expect(clippy::disallowed_methods, reason = "the number of cuts comes from outside, and the rate is told")]
 
 mod world;

@@ -4,6 +4,7 @@
 //! `REDRIVE_KILLS` says how often (default 300, in total). The child is this same program; see `crash/child.rs`.
 
 #![expect(clippy::disallowed_methods, reason = "real processes are killed at real times")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[path = "crash/child.rs"]
 mod child;
@@ -45,7 +46,7 @@ fn kills(share_of_two: usize) -> usize {
 /// Half of the databases are in memory, where there are more kills in a second, and half on a disk.
 fn folder(round: usize) -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
-    if round % 2 == 0 && memory.is_dir() {
+    if round.is_multiple_of(2) && memory.is_dir() {
         return tempfile::tempdir_in(memory).unwrap();
     }
     tempfile::tempdir().unwrap()

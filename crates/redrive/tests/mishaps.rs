@@ -1,5 +1,7 @@
 //! Bad input and bad files: each gets a named error with a hint, and nothing is changed.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,6 +1,8 @@
 //! What sank others, each as a test: transactions that were not joined, completions that came too late, locks that
 //! reached callers, retries that nobody fired.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -83,8 +83,21 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection>
     conn.pragma_update(None, "cache_size", -16_384).map_err(broken)?;
     // What the log holds may never have been synced by whoever wrote it; building on it would be acknowledging it.
     conn.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(())).map_err(broken)?;
+    refuse_half_a_page(&conn, path, options)?;
     migrate(&mut conn)?;
     Ok(conn)
+}
+
+/// SQLite reads the missing end of a last page as zeros. The log is empty here, so nothing will bring the end back.
+fn refuse_half_a_page(conn: &Connection, path: &Path, options: &SqliteOptions) -> Result<()> {
+    let bytes = std::fs::metadata(path).map_or(0, |file| file.len());
+    let page: u32 = conn.query_row("PRAGMA page_size", [], |row| row.get(0)).map_err(broken)?;
+    if options.vfs.is_none() && !bytes.is_multiple_of(u64::from(page)) {
+        let message = format!("{} ends in the middle of a page: it was cut off", path.display());
+        return Err(Error::new(ErrorKind::Corrupt, message)
+            .with_hint("copy the file away, and restore a backup or salvage it with sqlite3 .recover"));
+    }
+    Ok(())
 }
 
 /// A connection that only reads.
