@@ -526,12 +526,12 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_would_end_after_the_deadline_is_no_wait() {
+    fn a_wait_that_would_end_with_the_deadline_or_later_is_no_wait() {
         let until = |deadline| with_deadline(job(Ledger::default()), deadline);
         for outcome in [retry(), Outcome::Lost, Outcome::Snooze(secs(1))] {
-            let in_time = settled(&until(NOW + secs(1)), outcome.clone());
+            let in_time = settled(&until(NOW + Duration::from_millis(1_001)), outcome.clone());
             assert!(matches!(in_time.state, State::Waiting { .. }), "{outcome:?}");
-            let late = settled(&until(NOW + Duration::from_millis(999)), outcome.clone());
+            let late = settled(&until(NOW + secs(1)), outcome.clone());
             assert_eq!((late.state, late.delay), (dead(GiveUp::Expired), None), "{outcome:?}");
         }
         let done = settled(&until(NOW - secs(1)), Outcome::Done(None));

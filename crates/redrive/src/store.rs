@@ -341,10 +341,13 @@ pub(crate) const HISTORY_LAST: u32 = 90;
 
 /// Of the queues that have a capacity: what it is, and how many of these jobs want in.
 pub(crate) fn coming(jobs: &[Admission]) -> BTreeMap<&Arc<str>, (u64, u64)> {
-    let mut coming = BTreeMap::new();
-    for Admission { job, capacity, .. } in jobs {
-        if let Some(capacity) = capacity {
-            coming.entry(&job.queue).or_insert((*capacity, 0)).1 += 1;
+    let limited = jobs.iter().filter_map(|admission| Some((&admission.job.queue, (admission.capacity?, 0))));
+    let mut coming: BTreeMap<_, (u64, u64)> = limited.collect();
+    if !coming.is_empty() {
+        for admission in jobs {
+            if let Some((_, count)) = coming.get_mut(&admission.job.queue) {
+                *count += 1;
+            }
         }
     }
     coming

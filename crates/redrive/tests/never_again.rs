@@ -267,7 +267,13 @@ async fn an_expired_holder_registers_once_and_under_a_new_id() {
     let expired = {
         let far = Timestamp::MAX;
         let over = store.expired(far).await.unwrap().over.remove(0);
-        store.expire(over.holder, Vec::new(), far).await.unwrap();
+        let lost = over.jobs.into_iter().map(|(lease, job)| {
+            let transition = redrive::settle(&job, Outcome::Lost, job.created_at, &mut Rng::seeded(1));
+            let (started_at, ended_at) = (job.created_at, job.created_at);
+            Settlement { lease, job: Arc::new(job), transition, started_at, ended_at }
+        });
+        let answers = store.expire(over.holder, lost.collect(), far).await.unwrap();
+        assert_eq!(answers, [Settled::Applied]);
         over.holder
     };
     gate.open();

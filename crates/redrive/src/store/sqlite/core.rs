@@ -27,6 +27,8 @@ pub(super) struct Core {
     pub(super) running: SharedRunning,
     /// Ordering keys of jobs that run, with how many: what is out of time is handed out beside the one whose turn it is.
     pub(super) keys_running: HashMap<(i64, Arc<str>), u32>,
+    /// What the database had seen of others' commits when it was last read.
+    pub(super) seen: i64,
     /// Where the sweep of finished jobs goes on.
     pub(super) swept: i64,
     /// Whether something may have become claimable earlier than was last said.
@@ -126,6 +128,7 @@ impl Core {
             claims: HashMap::new(),
             running,
             keys_running: HashMap::new(),
+            seen: 0,
             swept: 0,
             woke: false,
             damaged: false,
@@ -137,6 +140,8 @@ impl Core {
 
     /// Rebuilds everything in memory from the database.
     pub(super) fn reload(&mut self) -> Result<(), Fault> {
+        // Before anything is read: what others commit from here on is noticed as new.
+        self.seen = self.data_version();
         // What is cached by id may be of a transaction that was rolled back.
         self.names = Names::default();
         self.load_queues()?;

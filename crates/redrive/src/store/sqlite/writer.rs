@@ -101,17 +101,14 @@ impl<T: Send, F: FnMut(&mut Core) -> Result<T, Fault> + Send> Call for Work<T, F
 }
 
 fn run(mut core: Core, incoming: &Receiver<Box<dyn Call>>, changes: &watch::Sender<u64>) {
-    let mut seen = core.data_version();
     loop {
         let first = match incoming.recv_timeout(LOOK_EVERY) {
             Ok(call) => Some(call),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        let version = core.data_version();
-        if version != seen {
+        if core.data_version() != core.seen {
             // Someone else has written: jobs from a transaction of the user's own.
-            seen = version;
             if let Err(error) = core.reload() {
                 tracing::error!(%error, "Cannot read the database again after an outside change");
             }
@@ -191,7 +188,7 @@ impl Core {
     }
 
     /// Changes when another connection has committed.
-    fn data_version(&self) -> i64 {
+    pub(super) fn data_version(&self) -> i64 {
         self.conn
             .prepare_cached("PRAGMA data_version")
             .and_then(|mut s| s.query_row([], |row| row.get(0)))
