@@ -46,8 +46,9 @@ pub(super) struct Desk {
     pub(super) inner: Arc<Inner>,
     pub(super) holder: Mutex<Holding>,
     queues: Vec<Place>,
-    /// By place, so that what is stopped together is stopped in the same order in every run of a simulated world.
-    running: Mutex<BTreeMap<i64, (Lease, Arc<Stop>)>>,
+    /// By place and claim: a job whose lease was lost may be claimed again here while its old attempt still ends. In
+    /// order, so that what is stopped together is stopped in the same order in every run of a simulated world.
+    running: Mutex<BTreeMap<(i64, ClaimId), (Lease, Arc<Stop>)>>,
     suspect: AtomicBool,
     pending: Mutex<Vec<Settlement>>,
     /// Settlements that are with the store.
@@ -56,6 +57,8 @@ pub(super) struct Desk {
     ended: Notify,
     /// Something is to be settled.
     to_settle: Notify,
+    /// Something runs after nothing did: from now on the lease must be renewed.
+    busy: Notify,
     dead: Stop,
     /// Held while a new holder is registered: several calls may learn at once that the old one is gone.
     registering: tokio::sync::Mutex<()>,
@@ -119,6 +122,7 @@ impl Shift {
             settling: AtomicUsize::new(0),
             ended: Notify::new(),
             to_settle: Notify::new(),
+            busy: Notify::new(),
             dead: Stop::default(),
             registering: tokio::sync::Mutex::default(),
         });
@@ -238,7 +242,7 @@ impl Drop for Shift {
 }
 
 impl Desk {
-    fn running(&self) -> MutexGuard<'_, BTreeMap<i64, (Lease, Arc<Stop>)>> {
+    fn running(&self) -> MutexGuard<'_, BTreeMap<(i64, ClaimId), (Lease, Arc<Stop>)>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -252,6 +256,10 @@ impl Desk {
 
     pub(super) fn is_busy(&self) -> bool {
         !self.running().is_empty()
+    }
+
+    pub(super) async fn became_busy(&self) {
+        self.busy.notified().await;
     }
 
     pub(super) fn is_dead(&self) -> bool {
@@ -283,7 +291,12 @@ impl Desk {
         if let Some(place) = place {
             self.queues[place].taken.fetch_add(1, Ordering::AcqRel);
         }
-        self.running().insert(lease.seq, (lease, stop.clone()));
+        let mut running = self.running();
+        if running.is_empty() {
+            self.busy.notify_one();
+        }
+        running.insert((lease.seq, lease.claim), (lease, stop.clone()));
+        drop(running);
         Start { lease, job, stop, place }
     }
 
@@ -306,7 +319,7 @@ impl Desk {
             self.pending().push(settlement);
             self.to_settle.notify_one();
         }
-        self.running().remove(&lease.seq);
+        self.running().remove(&(lease.seq, lease.claim));
         if let Some(place) = place {
             self.queues[place].taken.fetch_sub(1, Ordering::AcqRel);
         }
@@ -351,9 +364,7 @@ impl Desk {
     }
 
     pub(super) fn stop(&self, lost: &Lease) {
-        if let Some((lease, stop)) = self.running().get(&lost.seq)
-            && lease == lost
-        {
+        if let Some((_, stop)) = self.running().get(&(lost.seq, lost.claim)) {
             stop.ask(Why::LeaseLost);
         }
     }

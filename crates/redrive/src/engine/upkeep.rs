@@ -34,9 +34,13 @@ pub(super) async fn run(desk: Arc<Desk>) {
             prune(&desk).await;
             prune_at = inner.clock.now() + PRUNE_EVERY;
         }
-        let third = now + inner.lease / 3;
-        let next_expiry = next_expiry.filter(|at| *at > now).unwrap_or(third);
-        inner.clock.sleep_until(next_expiry.min(third)).await;
+        // Whoever registers after this look has a lease of its own, so the next look comes before that is over.
+        let pause = if desk.is_busy() { inner.lease / 3 } else { inner.lease };
+        let look_at = next_expiry.filter(|at| *at > now).unwrap_or(Timestamp::MAX).min(now + pause);
+        tokio::select! { biased;
+            () = desk.became_busy() => {}
+            () = inner.clock.sleep_until(look_at) => {}
+        }
     }
 }
 

@@ -128,10 +128,10 @@ pub async fn cancelling_the_first_lets_the_next_go(store: Arc<dyn Store>) {
 
 pub async fn the_death_and_the_expiry_of_the_first_let_the_next_go(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
-    kit.put(mail(0).ordering_key("k").deadline(kit.now + secs(5)).after(secs(5))).await;
+    kit.put(mail(0).ordering_key("k").deadline(kit.now + secs(6)).after(secs(5))).await;
     let jobs = put_with(&mut kit, "k", 2).await;
     assert!(kit.claim(9).await.is_empty());
-    kit.advance(secs(5));
+    kit.advance(secs(6));
     let over = kit.claim(9).await;
     kit.end(&over[0], Outcome::Expired).await;
     let held = kit.claim(9).await;
