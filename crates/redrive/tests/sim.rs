@@ -68,7 +68,7 @@ const SOMETIMES: &[&str] = &[
 /// Tests run beside each other, so that all cores have work.
 const PARTS: u64 = 4;
 /// With fewer worlds than this, something rare may not have happened.
-const SEEDS_FOR_SOMETIMES: u64 = 100;
+const SEEDS_FOR_SOMETIMES: u64 = 2_000;
 /// A planted bug is found within so many worlds.
 const SEEDS_FOR_A_BUG: u64 = 1_000;
 
