@@ -41,6 +41,9 @@ pub(super) struct Shift {
     unanswered: Option<(HolderId, [ClaimId; 2])>,
 }
 
+/// What runs in this process, and how to stop it.
+type RunningHere = BTreeMap<(i64, ClaimId), (Lease, Arc<Stop>)>;
+
 /// What the loop, the attempts and upkeep share.
 pub(super) struct Desk {
     pub(super) inner: Arc<Inner>,
@@ -48,7 +51,7 @@ pub(super) struct Desk {
     queues: Vec<Place>,
     /// By place and claim: a job whose lease was lost may be claimed again here while its old attempt still ends. In
     /// order, so that what is stopped together is stopped in the same order in every run of a simulated world.
-    running: Mutex<BTreeMap<(i64, ClaimId), (Lease, Arc<Stop>)>>,
+    running: Mutex<RunningHere>,
     suspect: AtomicBool,
     pending: Mutex<Vec<Settlement>>,
     /// Settlements that are with the store.
@@ -242,7 +245,7 @@ impl Drop for Shift {
 }
 
 impl Desk {
-    fn running(&self) -> MutexGuard<'_, BTreeMap<(i64, ClaimId), (Lease, Arc<Stop>)>> {
+    fn running(&self) -> MutexGuard<'_, RunningHere> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -274,8 +277,8 @@ impl Desk {
             .iter()
             .filter(|place| free(place) > 0 && behind <= 2 * place.total.max(64))
             .map(|place| {
-                // Not everything at once: while a part of the places works, the next part is being claimed.
-                let limit = free(place).min((place.total / 4).max(CLAIM_MIN));
+                // Not everything at once: while one half of the places works, the other is being claimed.
+                let limit = free(place).min((place.total / 2).max(CLAIM_MIN));
                 Want { queue: place.name.clone(), limit, on_retry: place.on_retry }
             })
             .collect()

@@ -4,6 +4,7 @@
 //! transaction fails and when someone else has written.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use rusqlite::{Connection, params};
@@ -23,7 +24,7 @@ pub(super) struct Core {
     pub(super) queues: BTreeMap<i64, QueueState>,
     pub(super) queue_ids: HashMap<Arc<str>, i64>,
     pub(super) holders: BTreeMap<HolderId, Timestamp>,
-    pub(super) claims: HashMap<ClaimId, ClaimState>,
+    pub(super) claims: QuickMap<ClaimId, ClaimState>,
     pub(super) running: SharedRunning,
     /// Ordering keys of jobs that run, with how many: what is out of time is handed out beside the one whose turn it is.
     pub(super) keys_running: HashMap<(i64, Arc<str>), u32>,
@@ -38,12 +39,43 @@ pub(super) struct Core {
     noted: bool,
 }
 
+/// Maps by numbers that are ours: nobody chooses them to collide, so they need no defence, and several are asked for
+/// every job.
+pub(super) type QuickMap<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
+pub(super) type QuickSet<K> = HashSet<K, BuildHasherDefault<Quick>>;
+
+#[derive(Default)]
+pub(super) struct Quick(u64);
+
+impl Hasher for Quick {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64(u64::from(*byte)));
+    }
+
+    fn write_i64(&mut self, number: i64) {
+        self.write_u64(number.cast_unsigned());
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    }
+
+    fn write_u128(&mut self, number: u128) {
+        // Random already: half of it is enough.
+        self.write_u64((number >> 64) as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 /// Opens the file anew, recovering and checking it as at the start.
 pub(super) type Reopen = Box<dyn Fn() -> crate::error::Result<Connection> + Send>;
 
 /// What runs, as readers see it.
 #[derive(Default)]
-pub(super) struct Running(pub(super) HashMap<i64, Run>);
+pub(super) struct Running(pub(super) QuickMap<i64, Run>);
 
 /// Shared with readers, who look for a moment at a time: the writer must not wait for a long list.
 pub(super) type SharedRunning = Arc<RwLock<Running>>;
@@ -64,7 +96,7 @@ impl Run {
 
 pub(super) struct ClaimState {
     pub(super) holder: HolderId,
-    pub(super) held: HashSet<i64>,
+    pub(super) held: QuickSet<i64>,
     pub(super) lost: Vec<Lease>,
 }
 
@@ -125,7 +157,7 @@ impl Core {
             queues: BTreeMap::new(),
             queue_ids: HashMap::new(),
             holders: BTreeMap::new(),
-            claims: HashMap::new(),
+            claims: QuickMap::default(),
             running,
             keys_running: HashMap::new(),
             seen: 0,
@@ -211,7 +243,7 @@ impl Core {
             let (id, holder): (String, String) = (row.get(0)?, row.get(1)?);
             let id = ClaimId(unhex(&id));
             let lost = lost.get(&id).cloned().unwrap_or_default();
-            let state = ClaimState { holder: HolderId(unhex(&holder)), held: HashSet::new(), lost };
+            let state = ClaimState { holder: HolderId(unhex(&holder)), held: QuickSet::default(), lost };
             self.claims.insert(id, state);
         }
         let mut running = self.running.write().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,5 @@
 //! Attempts end, and leases with them. Every write names its fence.
 
-use std::collections::HashSet;
 use std::collections::hash_map::Entry;
 use std::sync::PoisonError;
 
@@ -8,7 +7,7 @@ use rusqlite::{Connection, params};
 
 use super::Fault;
 use super::codec::{as_millis, final_columns, hex};
-use super::core::{Core, Run};
+use super::core::{Core, QuickSet, Run};
 use crate::clock::Timestamp;
 use crate::error::ErrorKind;
 use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
@@ -273,7 +272,7 @@ impl Core {
         settlements: &[Settlement],
         now: Timestamp,
     ) -> Result<Vec<Settled>, Fault> {
-        let known: HashSet<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
+        let known: QuickSet<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
         let mut claims = self.claims.values().filter(|claim| claim.holder == holder);
         let more = claims.any(|claim| !claim.held.is_subset(&known));
         if more || self.holders.get(&holder).is_none_or(|until| *until > now) {
