@@ -27,7 +27,7 @@ use crate::cli::{BenchChild, BenchOptions, ChildTask, Measure};
 use crate::out;
 
 /// Places of an engine that are tried before the best of them is measured.
-const PLACES: [usize; 4] = [256, 1_024, 2_048, 4_096];
+const PLACES: [usize; 4] = [1_024, 2_048, 4_096, 8_192];
 /// Sizes of a hand-written batch that are tried before the best of them is measured.
 const BATCHES: [usize; 6] = [256, 512, 1_024, 2_048, 4_096, 8_192];
 /// Of jobs that are measured one by one, more tell nothing more.
@@ -205,7 +205,8 @@ impl<'o> Bench<'o> {
             return Ok(*best);
         }
         let mut best = (0.0, 1);
-        for &places in sizes {
+        // Three times each, because one try on a noisy machine says little.
+        for &places in sizes.iter().cycle().take(sizes.len() * 3) {
             out::progress(&format!("trying {places} {what}"));
             let drain = Drain { jobs: self.options.jobs, failures: 0, places };
             let rate = self.on_fresh_file(|path| rate(path, drain))?;
