@@ -1,8 +1,14 @@
 #!/usr/bin/env bash
 # cargo nextest run, or cargo test where nextest is not installed. The arguments are those both understand.
+# All tests share one throw-away PostgreSQL, unless REDRIVE_TEST_POSTGRES already names one.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+if [ -z "${REDRIVE_TEST_POSTGRES:-}" ]; then
+  # Runs this script again with the variable set, and stops the server whatever becomes of it.
+  cargo build -q --locked -p redrive-testbed --no-default-features --bin cluster
+  exec "${CARGO_TARGET_DIR:-target}/debug/cluster" run scripts/nextest.sh "$@"
+fi
 if cargo nextest --version >/dev/null 2>&1; then
   exec cargo nextest run "$@"
 fi

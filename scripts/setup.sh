@@ -22,6 +22,29 @@ if ! have cc && ! have gcc && ! have clang; then
   fi
 fi
 
+# The tests run against a real PostgreSQL, through a real PgBouncer, and with processes whose clock is wrong.
+packages=()
+have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql-15)
+have pgbouncer || [ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
+have faketime || packages+=(faketime)
+if [ ${#packages[@]} -gt 0 ]; then
+  if [ "$(id -u)" = 0 ] && have apt-get; then
+    echo "installing ${packages[*]} with apt-get"
+    export DEBIAN_FRONTEND=noninteractive
+    apt-get update -qq
+    if [ "${packages[0]}" = postgresql-15 ]; then
+      # The tests start servers of their own: Debian need not make a first one and keep it running.
+      apt-get install -y -qq postgresql-common
+      sed -i 's/^#\?create_main_cluster.*/create_main_cluster = false/' /etc/postgresql-common/createcluster.conf
+    fi
+    apt-get install -y -qq "${packages[@]}"
+  else
+    echo "error: not installed, and the tests need it: ${packages[*]}" >&2
+    echo "hint: apt-get install ${packages[*]} on Debian; elsewhere PostgreSQL 15, PgBouncer and libfaketime" >&2
+    exit 1
+  fi
+fi
+
 for part in fmt clippy; do
   if ! cargo "$part" --version >/dev/null 2>&1; then
     have rustup && rustup component add "${part/fmt/rustfmt}" && continue
