@@ -1,11 +1,12 @@
-//! The URL of a server, taken apart so that its database can be exchanged.
+//! The URL of a server, taken apart so that its address or its database can be exchanged.
 
 /// `postgres://user:password@host:port/database?parameters`, without the database.
+#[derive(Clone)]
 pub(crate) struct Address {
     /// With the `@`; empty if the URL names no user.
     user: String,
-    host: String,
-    port: u16,
+    pub(crate) host: String,
+    pub(crate) port: u16,
     /// With the `?`; empty if there are none.
     parameters: String,
 }
@@ -23,6 +24,16 @@ impl Address {
     pub(crate) fn url(&self, database: &str) -> String {
         let Address { user, host, port, parameters } = self;
         format!("postgres://{user}{host}:{port}/{database}{parameters}")
+    }
+
+    /// The same server, seen through something on a port of this machine.
+    pub(crate) fn behind(&self, port: u16) -> Address {
+        Address { host: "127.0.0.1".to_owned(), port, ..self.clone() }
+    }
+
+    /// The name alone, if there is one.
+    pub(crate) fn user(&self) -> Option<&str> {
+        self.user.trim_end_matches('@').split(':').next().filter(|name| !name.is_empty())
     }
 
     fn read(url: &str) -> Option<Address> {
@@ -46,14 +57,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_database_is_exchanged() {
+    fn only_the_database_and_the_address_are_exchanged() {
         let address = Address::of("postgresql://me:a@b@example.com:6000/postgres?sslmode=disable");
         assert_eq!(address.url("x"), "postgres://me:a@b@example.com:6000/x?sslmode=disable");
+        assert_eq!(address.behind(7000).url("x"), "postgres://me:a@b@127.0.0.1:7000/x?sslmode=disable");
+        assert_eq!(address.user(), Some("me"));
     }
 
     #[test]
     fn a_url_may_say_little() {
         let address = Address::of("postgres://localhost");
-        assert_eq!(address.url("x"), "postgres://localhost:5432/x");
+        assert_eq!((address.url("x").as_str(), address.user()), ("postgres://localhost:5432/x", None));
     }
 }

@@ -1,7 +1,7 @@
 //! Real parts for tests against PostgreSQL: nothing here is a mock.
 //!
 //! [`database`] is an empty database for one test, on a server that is started once and shared. A test that kills its
-//! server takes a [`Cluster`] of its own. For our own tests; not published.
+//! server takes a [`Cluster`] of its own. [`PgBouncer`] and [`Proxy`] stand before either. For our own tests; not published.
 //!
 //! ```no_run
 //! # #[tokio::main(flavor = "current_thread")]
@@ -19,14 +19,24 @@
 
 #[cfg(feature = "async")]
 mod address;
+#[cfg(feature = "async")]
+mod bouncer;
 mod cluster;
 #[cfg(feature = "async")]
 mod database;
 mod folder;
+#[cfg(feature = "async")]
+mod proxy;
+#[cfg(feature = "async")]
+mod wire;
 
+#[cfg(feature = "async")]
+pub use bouncer::PgBouncer;
 pub use cluster::Cluster;
 #[cfg(feature = "async")]
 pub use database::{Database, connect, database};
+#[cfg(feature = "async")]
+pub use proxy::{Counts, Proxy};
 /// What [`connect`] returns is this crate's.
 #[cfg(feature = "async")]
 pub use tokio_postgres;
