@@ -2,7 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -30,7 +30,6 @@ pub struct Cluster {
     programs: PathBuf,
     port: u16,
     server: Mutex<Option<Child>>,
-    /// After the server: its end is what ends the server.
     folder: Folder,
 }
 
@@ -172,7 +171,7 @@ impl Cluster {
     }
 
     /// A running cluster on the data that `fill` puts into `data/`.
-    fn with_data(fill: impl FnOnce(&PathBuf, &Folder)) -> Cluster {
+    fn with_data(fill: impl FnOnce(&Path, &Folder)) -> Cluster {
         let programs = programs();
         let folder =
             Folder::new(&format!("'{}/pg_ctl' stop -s -m immediate -D \"$1/data\"", programs.display()));
@@ -210,7 +209,8 @@ impl Drop for Cluster {
         // Here, and not when the fields are dropped, so that the stopped server can be reaped.
         self.folder.end();
         if let Some(mut server) = self.server().take() {
-            let _ = server.wait();
+            // It is stopped; if it could not be, it must not keep us here.
+            let _ = server.kill().and_then(|()| server.wait());
         }
     }
 }
@@ -244,7 +244,7 @@ pub(crate) fn programs() -> PathBuf {
 }
 
 /// Starts the server and waits until it answers; if it ends instead, returns its log.
-fn launch(programs: &std::path::Path, folder: &Folder, port: u16) -> Result<Child, String> {
+fn launch(programs: &Path, folder: &Folder, port: u16) -> Result<Child, String> {
     let file = OpenOptions::new()
         .create(true)
         .append(true)
