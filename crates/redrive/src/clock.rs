@@ -12,8 +12,8 @@
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::str::FromStr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -107,6 +107,59 @@ enum Source {
     System(Arc<AtomicI64>),
     /// Wall time hung on tokio's clock.
     Tokio { epoch: Timestamp, start: tokio::time::Instant },
+    /// Another machine's wall time.
+    Followed(Arc<Followed>),
+}
+
+/// The clock of a database, as well as it is known here: its last reading, and the time that has passed since. The
+/// host's own wall clock plays no part in it, so it may be wrong, or be set.
+#[derive(Debug)]
+pub(crate) struct Followed {
+    reading: Mutex<Reading>,
+    last: AtomicI64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Reading {
+    micros: i64,
+    at: std::time::Instant,
+}
+
+/// When a question was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked(std::time::Instant);
+
+impl Asked {
+    pub(crate) fn now() -> Asked {
+        Asked(std::time::Instant::now())
+    }
+
+    /// How long ago.
+    pub(crate) fn elapsed(self) -> Duration {
+        self.0.elapsed()
+    }
+}
+
+/// A clock that is set back by more than this was wrong before; by less, it stands still until it is right.
+const SET_BACK_MAX: i64 = 5_000;
+
+impl Followed {
+    /// A reading was taken somewhere between the question and its answer, which is now. It is taken as if it were from
+    /// now, and so is never ahead: nothing starts early.
+    pub(crate) fn set(&self, micros: i64) {
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) =
+            Reading { micros, at: std::time::Instant::now() };
+        let now = micros / 1_000;
+        if self.last.load(Ordering::Relaxed) > now + SET_BACK_MAX {
+            self.last.store(now, Ordering::Relaxed);
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        let Reading { micros, at } = *self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let ms = (micros + i64::try_from(at.elapsed().as_micros()).unwrap_or(i64::MAX)) / 1_000;
+        Timestamp(ms.max(self.last.fetch_max(ms, Ordering::Relaxed)))
+    }
 }
 
 impl Clock {
@@ -121,9 +174,21 @@ impl Clock {
         Clock(Source::Tokio { epoch, start: tokio::time::Instant::now() })
     }
 
+    /// A clock that follows another one, and knows nothing of it yet.
+    #[cfg_attr(
+        not(feature = "postgres"),
+        expect(dead_code, reason = "only a database has a clock to follow")
+    )]
+    pub(crate) fn followed() -> (Clock, Arc<Followed>) {
+        let reading = Mutex::new(Reading { micros: 0, at: std::time::Instant::now() });
+        let followed = Arc::new(Followed { reading, last: AtomicI64::new(i64::MIN) });
+        (Clock(Source::Followed(followed.clone())), followed)
+    }
+
     /// What time it is.
     pub fn now(&self) -> Timestamp {
         match &self.0 {
+            Source::Followed(followed) => followed.now(),
             Source::System(last) => {
                 let ms = jiff::Timestamp::now().as_millisecond();
                 Timestamp(ms.max(last.fetch_max(ms, Ordering::Relaxed)))

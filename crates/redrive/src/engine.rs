@@ -217,8 +217,7 @@ impl Engine {
 
     /// Looks now for jobs that were enqueued in a transaction of your own, instead of within a second.
     pub async fn wake(&self) -> Result<()> {
-        // Whatever is asked of a store makes it look first.
-        self.inner.store.counts().await.map(drop)
+        self.inner.store.wake().await
     }
 
     /// Stops handing out jobs of a queue, on every engine of the store.
@@ -376,8 +375,8 @@ pub struct Builder {
 impl Builder {
     fn new(store: Arc<dyn Store>) -> Builder {
         Builder {
+            clock: store.clock(),
             store,
-            clock: Clock::system(),
             rng: Rng::from_os(),
             queues: BTreeMap::from([(DEFAULT_QUEUE.into(), Queue::new(DEFAULT_QUEUE))]),
             handlers: Registry::default(),
@@ -417,7 +416,7 @@ impl Builder {
         self
     }
 
-    /// The clock. Default: the system's.
+    /// The clock. Default: the store's, which is the system's unless a database has its own.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Builder {
         self.clock = clock;

@@ -35,6 +35,16 @@ impl JobId {
         JobId(uuid::Builder::from_unix_timestamp_millis(ms, &bytes).into_uuid())
     }
 
+    #[cfg(feature = "postgres")]
+    pub(crate) fn from_uuid(id: Uuid) -> JobId {
+        JobId(id)
+    }
+
+    #[cfg(feature = "postgres")]
+    pub(crate) fn as_uuid(self) -> Uuid {
+        self.0
+    }
+
     /// The id as 128 bits.
     pub fn as_u128(self) -> u128 {
         self.0.as_u128()

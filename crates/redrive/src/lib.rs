@@ -51,6 +51,8 @@ pub use store::{
     Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, HolderId, How, JobDetail, Lease, MemoryStore,
     PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store, Want,
 };
+#[cfg(feature = "postgres")]
+pub use store::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteOptions, SqliteStore, enqueue_in};
 

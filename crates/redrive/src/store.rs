@@ -5,6 +5,8 @@
 //! that its claim is gone or the attempt has moved, and changes nothing.
 
 mod memory;
+#[cfg(feature = "postgres")]
+mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -14,7 +16,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-use crate::clock::Timestamp;
+use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{AttemptRecord, Job, JobId, Json, StateName};
 use crate::machine::{Admission, Command, Transition};
@@ -22,6 +24,8 @@ use crate::queue::{OnRetry, Retention};
 use crate::stats::{Activity, Tally};
 
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteOptions, SqliteStore, enqueue_in};
 
@@ -59,8 +63,17 @@ pub trait Store: Send + Sync + 'static {
 
     // wake and keep
 
+    /// What time it is where the jobs are: all engines of a store go by the same clock.
+    fn clock(&self) -> Clock {
+        Clock::system()
+    }
     /// Changes when something may have become claimable earlier than the last answer of `claim` said.
     fn changes(&self) -> watch::Receiver<u64>;
+    /// Looks now for what others may have written.
+    async fn wake(&self) -> Result<()> {
+        // Whatever is asked of a store that looks at all makes it look first.
+        self.counts().await.map(drop)
+    }
     /// Forgets finished jobs whose time is over, at most about `limit` of them, and says how many.
     async fn prune(&self, retention: &Retention, now: Timestamp, limit: usize) -> Result<u64>;
 

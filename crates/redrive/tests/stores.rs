@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use redrive::{
     Claim, ClaimId, Failure, HolderId, Job, JobId, Json, Lease, MemoryStore, NewJob, OnRetry, Outcome, Page,
-    Policy, Queue, Renewal, Rng, Settled, Settlement, SqliteStore, StateName, Store, Timestamp, Want, admit,
-    secs, settle,
+    Policy, PostgresStore, Queue, Renewal, Rng, Settled, Settlement, SqliteStore, StateName, Store,
+    Timestamp, Want, admit, secs, settle,
 };
+use redrive_testbed::Database;
 use tempfile::TempDir;
 
 redrive::conformance!(memory, async { (MemoryStore::new(), ()) });
 redrive::conformance!(sqlite, async { file().await });
+redrive::conformance!(postgres, async { server().await });
 
 const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 const HOLDER: HolderId = HolderId(1);
@@ -20,6 +22,11 @@ const HOLDER: HolderId = HolderId(1);
 async fn file() -> (SqliteStore, TempDir) {
     let dir = tempfile::tempdir().unwrap();
     (open(&dir).await, dir)
+}
+
+async fn server() -> (PostgresStore, Database) {
+    let database = redrive_testbed::database().await;
+    (PostgresStore::connect(database.url()).await.unwrap(), database)
 }
 
 async fn open(dir: &TempDir) -> SqliteStore {

@@ -1,0 +1,184 @@
+-- What is decided in Rust is kept here. Times are whole milliseconds since 1970, by the database's clock.
+-- What changes is small (live, claims, holders); what is finished is only ever added to, a day at a time.
+
+CREATE TABLE redrive.queues (
+    id       integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name     text NOT NULL UNIQUE,
+    paused   boolean NOT NULL DEFAULT false,
+    -- When its due jobs were last looked through from the first one on, and how long that took.
+    swept_at bigint NOT NULL DEFAULT 0,
+    sweep_ms bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 50);
+
+-- The priorities that jobs of a queue have had. No unique index: whoever adds one must not wait for another who does.
+CREATE TABLE redrive.bands (
+    queue    integer NOT NULL,
+    priority smallint NOT NULL
+);
+CREATE INDEX bands_queue ON redrive.bands (queue, priority);
+
+-- Each distinct policy once, by value: a row never changes, so a job's policy cannot change under it.
+CREATE TABLE redrive.policies (
+    id      integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    version integer NOT NULL,
+    body    text NOT NULL
+);
+CREATE UNIQUE INDEX policies_body ON redrive.policies (hashtextextended(body, 0), hashtextextended(body, 1));
+
+CREATE SEQUENCE redrive.places;
+
+-- What a job is. An id begins with the millisecond in which it was made, so a range of ids is a day.
+CREATE TABLE redrive.jobs (
+    id           uuid NOT NULL PRIMARY KEY,
+    seq          bigint NOT NULL,
+    queue        integer NOT NULL,
+    policy       integer NOT NULL,
+    created_at   bigint NOT NULL,
+    run_at       bigint NOT NULL,
+    checksum     bigint,
+    priority     smallint NOT NULL,
+    external     boolean NOT NULL DEFAULT false,
+    deadline     bigint,
+    start_by     bigint,
+    timeout_ms   bigint,
+    revived_at   bigint,
+    parent       uuid,
+    kind         text NOT NULL,
+    unique_key   text,
+    ordering_key text,
+    destination  text,
+    labels       text,
+    payload      text NOT NULL
+) PARTITION BY RANGE (id);
+CREATE TABLE redrive.jobs_other PARTITION OF redrive.jobs DEFAULT;
+CREATE INDEX jobs_parent ON redrive.jobs (parent) WHERE parent IS NOT NULL;
+
+-- Where a job stands that is not final. A claim reads these rows in the order of an index and writes none of them.
+CREATE TABLE redrive.live (
+    seq           bigint NOT NULL PRIMARY KEY,
+    id            uuid NOT NULL,
+    due_at        bigint NOT NULL,
+    queue         integer NOT NULL,
+    attempt       integer NOT NULL DEFAULT 0,
+    failures      integer NOT NULL DEFAULT 0,
+    crashes       integer NOT NULL DEFAULT 0,
+    snoozes       integer NOT NULL DEFAULT 0,
+    holds         integer NOT NULL DEFAULT 0,
+    interruptions integer NOT NULL DEFAULT 0,
+    generation    integer NOT NULL DEFAULT 0,
+    priority      smallint NOT NULL,
+    held          boolean NOT NULL DEFAULT false,
+    last_delay_ms bigint,
+    expires_at    bigint,
+    reason        text,
+    ordering_key  text
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX live_due ON redrive.live (queue, priority, due_at, seq) WHERE ordering_key IS NULL;
+CREATE INDEX live_turn ON redrive.live (queue, priority, due_at, seq) WHERE ordering_key IS NOT NULL AND NOT held;
+CREATE INDEX live_order ON redrive.live (queue, ordering_key, seq) WHERE ordering_key IS NOT NULL;
+CREATE INDEX live_expires ON redrive.live (queue, expires_at) WHERE expires_at IS NOT NULL;
+
+-- Unique among jobs that are not final.
+CREATE TABLE redrive.keys (
+    key text NOT NULL PRIMARY KEY,
+    seq bigint NOT NULL,
+    id  uuid NOT NULL
+);
+
+-- How a job ended that needs nobody. Its last attempt, if that succeeded, is this row.
+CREATE TABLE redrive.done (
+    seq           bigint NOT NULL,
+    id            uuid NOT NULL,
+    started_at    bigint,
+    finished_at   bigint NOT NULL,
+    queue         integer NOT NULL,
+    attempt       integer NOT NULL DEFAULT 1,
+    failures      integer NOT NULL DEFAULT 0,
+    crashes       integer NOT NULL DEFAULT 0,
+    snoozes       integer NOT NULL DEFAULT 0,
+    holds         integer NOT NULL DEFAULT 0,
+    interruptions integer NOT NULL DEFAULT 0,
+    generation    integer NOT NULL DEFAULT 0,
+    cancelled     boolean NOT NULL DEFAULT false,
+    output        text
+) PARTITION BY RANGE (finished_at);
+CREATE TABLE redrive.done_other PARTITION OF redrive.done DEFAULT;
+CREATE INDEX done_seq ON redrive.done (seq);
+
+-- Jobs that need a person: kept until one acts.
+CREATE TABLE redrive.dead (
+    seq           bigint NOT NULL PRIMARY KEY,
+    id            uuid NOT NULL,
+    started_at    bigint,
+    finished_at   bigint NOT NULL,
+    queue         integer NOT NULL,
+    attempt       integer NOT NULL,
+    failures      integer NOT NULL,
+    crashes       integer NOT NULL,
+    snoozes       integer NOT NULL,
+    holds         integer NOT NULL,
+    interruptions integer NOT NULL,
+    generation    integer NOT NULL,
+    why           text NOT NULL,
+    fingerprint   text
+);
+CREATE INDEX dead_fingerprint ON redrive.dead (fingerprint, seq) WHERE fingerprint IS NOT NULL;
+CREATE INDEX dead_queue ON redrive.dead (queue);
+
+-- Attempts that did not succeed.
+CREATE TABLE redrive.attempts (
+    seq         bigint NOT NULL,
+    started_at  bigint NOT NULL,
+    ended_at    bigint NOT NULL,
+    next_at     bigint,
+    attempt     integer NOT NULL,
+    ending      text NOT NULL,
+    failure     text,
+    fingerprint text,
+    rule        text
+) PARTITION BY RANGE (ended_at);
+CREATE TABLE redrive.attempts_other PARTITION OF redrive.attempts DEFAULT;
+CREATE INDEX attempts_seq ON redrive.attempts (seq, attempt);
+
+-- Who may hold jobs, and until when. One row and one renewal, however many jobs run.
+CREATE TABLE redrive.holders (
+    id    uuid NOT NULL PRIMARY KEY,
+    until bigint NOT NULL,
+    name  text NOT NULL
+) WITH (fillfactor = 50);
+
+-- One row for each claimed batch. A job runs if and only if a claim lists it at its attempt.
+CREATE TABLE redrive.claims (
+    id         uuid NOT NULL PRIMARY KEY,
+    holder     uuid NOT NULL,
+    claimed_at bigint NOT NULL,
+    lowest     bigint NOT NULL,
+    highest    bigint NOT NULL,
+    -- Listed and not yet settled, or taken away and not yet missed.
+    unsettled  integer NOT NULL,
+    ordered    boolean NOT NULL,
+    seqs       bigint[] NOT NULL,
+    attempts   integer[] NOT NULL,
+    -- Taken away, and its holder has not yet tried to settle it.
+    lost       bigint[] NOT NULL DEFAULT '{}',
+    lost_jobs  uuid[] NOT NULL DEFAULT '{}'
+) WITH (fillfactor = 70);
+CREATE INDEX claims_holder ON redrive.claims (holder);
+CREATE INDEX claims_highest ON redrive.claims (highest);
+
+-- How often what has happened in each queue: a row for each batch, folded now and then. Nobody waits for a counter.
+CREATE TABLE redrive.tallies (
+    queue  integer NOT NULL,
+    counts jsonb NOT NULL
+);
+
+-- What a person would want to have been told. Bounded.
+CREATE TABLE redrive.activity (
+    n       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at      bigint NOT NULL,
+    job     uuid NOT NULL,
+    what    text NOT NULL,
+    kind    text NOT NULL,
+    queue   text NOT NULL,
+    message text NOT NULL
+);

@@ -1,0 +1,350 @@
+-- Jobs are handed out. Each function is one round trip and one transaction, so no lock ever waits for a client; plans
+-- are pinned to the indexes, because a plan made for an empty table must not be used on a full one.
+
+-- The lane of a queue: one claimer, and one command, at a time. Held until the transaction's end. Whoever locks a lane
+-- does it before anything else, and several in the order of their numbers.
+CREATE FUNCTION redrive.lock_lanes(p_queues integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_queue integer;
+BEGIN
+    FOR v_queue IN SELECT DISTINCT q FROM unnest(p_queues) AS q ORDER BY q LOOP
+        PERFORM pg_advisory_xact_lock(1380209238, v_queue);
+    END LOOP;
+END $$;
+
+CREATE FUNCTION redrive.now_ms() RETURNS bigint LANGUAGE sql AS $$
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+$$;
+
+-- What claims list. A job runs if it is listed at its current attempt; what else is listed has been settled.
+CREATE VIEW redrive.running AS
+SELECT listed.seq, listed.attempt, claims.id AS claim, claims.holder, claims.claimed_at, claims.lowest, claims.highest
+FROM redrive.claims CROSS JOIN LATERAL unnest(claims.seqs, claims.attempts) AS listed (seq, attempt);
+
+-- The next jobs of a band (a priority of a queue) in the order in which they are due, without those that run. Jobs with
+-- an ordering key have a place of their own to go on from: they can be let go long after they were due.
+CREATE FUNCTION redrive.next_in_band(
+    p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint,
+    p_until bigint, p_now bigint, p_limit integer,
+    OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[],
+    OUT special boolean, OUT seen bigint, OUT last bigint[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+BEGIN
+    WITH found AS MATERIALIZED (
+        SELECT * FROM (
+            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key
+             FROM redrive.live AS l
+             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL
+               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
+               AND (l.expires_at IS NULL OR l.expires_at > p_now)
+             ORDER BY l.due_at, l.seq LIMIT p_limit)
+            UNION ALL
+            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key
+             FROM redrive.live AS l
+             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
+               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
+               AND (l.expires_at IS NULL OR l.expires_at > p_now)
+             ORDER BY l.due_at, l.seq LIMIT p_limit)
+        ) AS both_kinds
+        ORDER BY due_at, seq LIMIT p_limit
+    ), runs AS MATERIALIZED (
+        SELECT listed.seq, listed.attempt
+        FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
+        WHERE c.highest >= (SELECT min(f.seq) FROM found AS f) AND c.lowest <= (SELECT max(f.seq) FROM found AS f)
+    ), free AS (
+        SELECT f.* FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
+    )
+    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at), array_agg(f.suspect),
+           array_agg(f.ordering_key), bool_or(f.suspect OR f.ordering_key IS NOT NULL),
+           (SELECT count(*) FROM found),
+           (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
+    INTO seqs, attempts, dues, suspects, keys, special, seen, last
+    FROM free AS f;
+END $$;
+
+-- Whether its ordering key lets a job go. If not, it is held until an ending lets it go.
+CREATE FUNCTION redrive.take_turn(
+    p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint
+) RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+    v_before record;
+BEGIN
+    SELECT l.seq, l.held INTO v_before
+    FROM redrive.live AS l
+    WHERE l.queue = p_queue AND l.ordering_key = p_key AND l.seq < p_seq AND (NOT p_let_pass OR l.due_at <= p_now)
+    ORDER BY l.seq LIMIT 1;
+    IF NOT (p_key = ANY (p_running)) THEN
+        IF v_before.seq IS NULL THEN
+            RETURN true;
+        END IF;
+        -- Nothing of this key runs, so nothing's ending would let the one before go.
+        UPDATE redrive.live SET held = false WHERE seq = v_before.seq AND held;
+    END IF;
+    UPDATE redrive.live SET held = true WHERE seq = p_seq;
+    RETURN false;
+END $$;
+
+-- Hands out due jobs under two claims: one for the batch, one for a job that crashed before and is claimed alone. Writes
+-- one row for each and none of the jobs. What the jobs are is read afterwards with redrive.claimed, when no lane is
+-- locked any more. A cursor is four numbers: queue, priority, and the due time and place behind which to go on.
+CREATE FUNCTION redrive.claim(
+    p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[],
+    p_suspect boolean, p_now bigint, p_cursors bigint[],
+    OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT cursors bigint[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    -- What the cursor has passed may still be committed by someone slow: this much of the past is always read again, and
+    -- all of it once a second, for at most a tenth of the time.
+    c_late   CONSTANT bigint := 1000;
+    c_held   CONSTANT integer := 1000;
+    v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
+    v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
+    v_suspect boolean := p_suspect;
+    v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
+    v_due bigint;  v_seq bigint;  v_from bigint[];  v_turn bigint[];  v_running text[];
+    v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_moved bigint[];
+    v_lanes integer[];  v_limit integer;
+BEGIN
+    SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
+    PERFORM redrive.lock_lanes(v_lanes);
+    -- Kept from being ended while this claim is made.
+    PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder FOR KEY SHARE;
+    IF NOT FOUND THEN
+        answer := 'gone';
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT 1 FROM redrive.claims AS c WHERE c.id IN (p_batch, p_alone)) THEN
+        answer := 'again';
+        RETURN;
+    END IF;
+    answer := 'new';
+    cursors := coalesce(p_cursors, '{}');
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queues[i];
+        CONTINUE WHEN NOT FOUND;
+        v_room := p_limits[i];
+        v_running := NULL;
+        -- Out of time, held or not, due or not: they are claimed in order to be buried.
+        IF v_room > 0 THEN
+            FOR v_row IN
+                SELECT l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key
+                FROM redrive.live AS l
+                WHERE l.queue = v_queue.id AND l.expires_at <= p_now
+                  AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
+                ORDER BY l.priority DESC, l.due_at, l.seq
+            LOOP
+                CONTINUE WHEN v_row.suspect AND NOT v_suspect;
+                IF v_row.suspect THEN
+                    v_suspect := false;
+                    v_alone := v_row.seq;  v_alone_attempt := v_row.attempt;
+                    v_alone_ordered := v_row.ordering_key IS NOT NULL;
+                    alone_at := cardinality(v_seqs);
+                ELSE
+                    v_seqs := v_seqs || v_row.seq;  v_attempts := v_attempts || v_row.attempt;
+                    v_ordered := v_ordered OR v_row.ordering_key IS NOT NULL;
+                END IF;
+                IF v_row.ordering_key IS NOT NULL THEN
+                    v_running := coalesce(v_running, redrive.keys_running(v_queue.id)) || v_row.ordering_key;
+                END IF;
+                v_room := v_room - 1;
+                EXIT WHEN v_room = 0;
+            END LOOP;
+        END IF;
+        CONTINUE WHEN v_queue.paused;
+        v_began := redrive.now_ms();
+        v_sweep := v_began - v_queue.swept_at >= greatest(1000, 10 * v_queue.sweep_ms);
+        FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
+            EXIT WHEN v_room = 0;
+            SELECT c[3], c[4] INTO v_due, v_seq FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
+            v_moved := ARRAY[v_due, v_seq];
+            IF v_due IS NULL OR v_sweep THEN
+                v_from := ARRAY[0, 0];
+            ELSE
+                v_from := CASE WHEN v_due >= p_now - c_late THEN ARRAY[p_now - c_late, 0] ELSE ARRAY[v_due, v_seq] END;
+            END IF;
+            v_turn := ARRAY[0, 0];
+            v_passed := true;
+            v_held := 0;
+            LOOP
+                v_limit := greatest(v_room, 16);
+                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
+                                                p_now, p_now, v_limit);
+                EXIT WHEN v_found.seen = 0;
+                v_taken := 0;
+                IF NOT coalesce(v_found.special, false) THEN
+                    v_taken := least(v_room, coalesce(cardinality(v_found.seqs), 0));
+                    v_seqs := v_seqs || v_found.seqs[1:v_taken];
+                    v_attempts := v_attempts || v_found.attempts[1:v_taken];
+                    v_room := v_room - v_taken;
+                    IF v_passed AND v_taken = coalesce(cardinality(v_found.seqs), 0) THEN
+                        v_moved := redrive.later(v_moved, v_found.last);
+                    ELSIF v_passed AND v_taken > 0 THEN
+                        v_moved := redrive.later(v_moved, ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]);
+                    END IF;
+                ELSE
+                    FOR j IN 1 .. cardinality(v_found.seqs) LOOP
+                        EXIT WHEN v_room = 0 OR v_held >= c_held;
+                        IF v_found.suspects[j] AND NOT v_suspect THEN
+                            -- Left for later: the cursor stays before it.
+                            IF v_passed AND v_found.keys[j] IS NULL THEN
+                                v_passed := false;
+                                v_moved := redrive.earlier(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j] - 1]);
+                            END IF;
+                            CONTINUE;
+                        END IF;
+                        IF v_found.keys[j] IS NOT NULL THEN
+                            v_running := coalesce(v_running, redrive.keys_running(v_queue.id));
+                            IF NOT redrive.take_turn(v_queue.id, v_found.keys[j], v_found.seqs[j], p_let_pass[i],
+                                                     v_running, p_now) THEN
+                                v_held := v_held + 1;
+                                CONTINUE;
+                            END IF;
+                            v_running := v_running || v_found.keys[j];
+                        ELSIF v_passed THEN
+                            v_moved := redrive.later(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j]]);
+                        END IF;
+                        IF v_found.suspects[j] THEN
+                            v_suspect := false;
+                            v_alone := v_found.seqs[j];  v_alone_attempt := v_found.attempts[j];
+                            v_alone_ordered := v_found.keys[j] IS NOT NULL;
+                            alone_at := cardinality(v_seqs);
+                        ELSE
+                            v_seqs := v_seqs || v_found.seqs[j];  v_attempts := v_attempts || v_found.attempts[j];
+                            v_ordered := v_ordered OR v_found.keys[j] IS NOT NULL;
+                        END IF;
+                        v_room := v_room - 1;
+                    END LOOP;
+                END IF;
+                EXIT WHEN v_room = 0 OR v_held >= c_held OR v_found.seen < v_limit;
+                v_from := v_found.last;
+                v_turn := v_found.last;
+            END LOOP;
+            IF v_moved[1] IS NOT NULL THEN
+                cursors := redrive.with_cursor(cursors, v_queue.id, v_band, v_moved);
+            END IF;
+        END LOOP;
+        IF v_sweep AND cardinality(cursors) > 0 THEN
+            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began WHERE id = v_queue.id;
+        END IF;
+    END LOOP;
+    IF cardinality(v_seqs) > 0 THEN
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
+        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts FROM unnest(v_seqs) AS s;
+    END IF;
+    IF v_alone IS NOT NULL THEN
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
+        VALUES (p_alone, p_holder, p_now, v_alone, v_alone, 1, v_alone_ordered, ARRAY[v_alone], ARRAY[v_alone_attempt]);
+    END IF;
+    SELECT min(d) INTO next_due
+    FROM unnest(p_queues) AS name, redrive.next_due(name, v_suspect, p_now, cursors) AS d;
+END $$;
+
+-- When the next job of a queue that does not run will be due or out of time.
+CREATE FUNCTION redrive.next_due(p_queue text, p_suspect boolean, p_now bigint, p_cursors bigint[]) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    v_queue record;  v_band smallint;  v_from bigint[];  v_turn bigint[];  v_found record;  v_next bigint;  v_limit integer;
+BEGIN
+    SELECT q.id, q.paused INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queue;
+    IF NOT v_queue.paused THEN
+        FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id LOOP
+            SELECT coalesce(c[3:4], ARRAY[0, 0]::bigint[]) INTO v_from FROM redrive.cursor_of(p_cursors, v_queue.id, v_band) AS c;
+            v_turn := ARRAY[0, 0];
+            v_limit := 4;
+            <<band>>
+            LOOP
+                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
+                                                9223372036854775807, 0, v_limit);
+                EXIT WHEN v_found.seen = 0;
+                FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
+                    IF p_suspect OR NOT v_found.suspects[j] THEN
+                        v_next := least(v_next, v_found.dues[j]);
+                        EXIT band;
+                    END IF;
+                END LOOP;
+                v_from := v_found.last;
+                v_turn := v_found.last;
+                v_limit := least(v_limit * 4, 4096);
+            END LOOP;
+        END LOOP;
+    END IF;
+    RETURN least(v_next, (
+        SELECT l.expires_at FROM redrive.live AS l
+        WHERE l.queue = v_queue.id AND l.expires_at IS NOT NULL AND (p_suspect OR l.crashes = 0)
+          AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
+        ORDER BY l.expires_at LIMIT 1));
+END $$;
+
+-- The ordering keys of which a job runs.
+CREATE FUNCTION redrive.keys_running(p_queue integer) RETURNS text[] LANGUAGE sql
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+    SELECT coalesce(array_agg(DISTINCT l.ordering_key), '{}')
+    FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
+    JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
+    WHERE c.ordered AND l.queue = p_queue AND l.ordering_key IS NOT NULL
+$$;
+
+CREATE FUNCTION redrive.cursor_of(p_cursors bigint[], p_queue integer, p_band smallint) RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
+        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
+            -- From one on, whatever the bounds of the slice were.
+            RETURN ARRAY[p_queue, p_band, p_cursors[4 * i - 1], p_cursors[4 * i]];
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION redrive.with_cursor(p_cursors bigint[], p_queue integer, p_band smallint, p_place bigint[])
+RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
+        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
+            p_cursors[4 * i - 1] := p_place[1];
+            p_cursors[4 * i] := p_place[2];
+            RETURN p_cursors;
+        END IF;
+    END LOOP;
+    RETURN p_cursors || ARRAY[p_queue::bigint, p_band::bigint, p_place[1], p_place[2]];
+END $$;
+
+CREATE FUNCTION redrive.later(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN a[1] IS NULL OR b > a THEN b ELSE a END
+$$;
+
+CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN a[1] IS NOT NULL AND b > a THEN a ELSE b END
+$$;
+
+-- What claimed jobs are. One that was taken away meanwhile is left out.
+CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE (
+    claim uuid, place bigint, seq bigint, due_at bigint, attempt integer, failures integer, crashes integer,
+    snoozes integer, holds integer, interruptions integer, generation integer, held boolean, reason text,
+    last_delay_ms bigint, claimed_at bigint, id uuid, kind text, queue integer, priority smallint, policy integer,
+    created_at bigint, checksum bigint, external boolean, unique_key text, ordering_key text, destination text,
+    parent uuid, labels text, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, payload text
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.id, listed.place, l.seq, l.due_at, l.attempt, l.failures, l.crashes, l.snoozes, l.holds, l.interruptions,
+           l.generation, l.held, l.reason, l.last_delay_ms, c.claimed_at, l.id, j.kind, l.queue, l.priority, j.policy,
+           j.created_at, j.checksum, j.external, j.unique_key, j.ordering_key, j.destination, j.parent, j.labels,
+           j.deadline, j.start_by, j.timeout_ms, j.revived_at, j.payload
+    FROM redrive.claims AS c
+    CROSS JOIN LATERAL unnest(c.seqs, c.attempts) WITH ORDINALITY AS listed (seq, attempt, place)
+    JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
+    LEFT JOIN redrive.jobs AS j ON j.id = l.id
+    WHERE c.id = ANY (p_claims);
+END $$;

@@ -1,0 +1,188 @@
+-- What a person asked for. Decided from the job as it was read: if it has moved since, it is answered as changed, and
+-- decided again. Answers the places of the jobs to which it was done, and of those that have changed.
+CREATE FUNCTION redrive.steer(
+    p_lanes integer[], p_jobs jsonb, p_tally jsonb, OUT done bigint[], OUT changed bigint[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    v_job record;  v_answer text;
+BEGIN
+    PERFORM redrive.lock_lanes(p_lanes);
+    done := '{}';
+    changed := '{}';
+    FOR v_job IN
+        SELECT * FROM jsonb_to_recordset(p_jobs) AS j (
+            seq bigint, id uuid, queue integer, state text, attempt integer, to_state text, at bigint, reason text,
+            started_at bigint, key text, ordering_key text, stand jsonb, deadline bigint, start_by bigint,
+            revived_at bigint, note jsonb)
+    LOOP
+        v_answer := CASE v_job.to_state
+            WHEN 'cancelled' THEN redrive.cancel_one(v_job.seq, v_job.id, v_job.state, v_job.attempt, v_job.at,
+                                                     v_job.started_at, v_job.key, v_job.ordering_key)
+            WHEN 'waiting' THEN redrive.hasten_one(v_job.seq, v_job.attempt, v_job.at, v_job.reason)
+            WHEN 'back' THEN redrive.bring_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.key, v_job.stand,
+                                                    v_job.deadline, v_job.start_by, v_job.revived_at)
+            WHEN 'forgotten' THEN redrive.forget_one(v_job.seq, v_job.id)
+        END;
+        IF v_answer = 'changed' THEN
+            changed := changed || v_job.seq;
+        ELSIF v_answer = 'done' THEN
+            done := done || v_job.seq;
+            IF p_tally IS NOT NULL THEN
+                INSERT INTO redrive.tallies (queue, counts) VALUES (v_job.queue, p_tally);
+            END IF;
+            IF v_job.note IS NOT NULL THEN
+                INSERT INTO redrive.activity (at, job, what, kind, queue, message)
+                SELECT n.at, n.job, n.what, n.kind, n.queue, n.message
+                FROM jsonb_to_record(v_job.note) AS n (at bigint, job uuid, what text, kind text, queue text, message text);
+            END IF;
+        END IF;
+    END LOOP;
+END $$;
+
+-- Cancelling a running job takes its lease away: its holder learns of it at its next renewal.
+CREATE FUNCTION redrive.cancel_one(
+    p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_at bigint, p_started bigint, p_key text, p_order text
+) RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+    v_claim uuid;  v_live redrive.live;  v_ran boolean;
+BEGIN
+    SELECT r.claim INTO v_claim FROM redrive.running AS r
+    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt;
+    IF v_claim IS NOT NULL THEN
+        -- The claim before the job, as a settlement does it.
+        PERFORM 1 FROM redrive.claims AS c WHERE c.id = v_claim FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN 'changed';
+        END IF;
+    END IF;
+    v_ran := p_state = 'running';
+    DELETE FROM redrive.live AS l WHERE l.seq = p_seq AND l.attempt = p_attempt AND v_ran = (v_claim IS NOT NULL)
+    RETURNING * INTO v_live;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.claims AS c SET lost = c.lost || p_seq, lost_jobs = c.lost_jobs || p_id WHERE c.id = v_claim;
+    INSERT INTO redrive.done (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
+                              interruptions, generation, cancelled)
+    VALUES (p_seq, v_live.id, v_live.queue, CASE WHEN v_ran THEN p_started END, p_at, p_attempt + v_ran::integer,
+            v_live.failures, v_live.crashes, v_live.snoozes, v_live.holds, v_live.interruptions, v_live.generation, true);
+    IF v_ran THEN
+        INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending)
+        VALUES (p_seq, p_attempt + 1, p_started, p_at, 'cancelled');
+        DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq AND a.attempt > 10 AND a.attempt <= p_attempt + 1 - 90;
+    END IF;
+    IF p_key IS NOT NULL THEN
+        DELETE FROM redrive.keys AS k WHERE k.key = p_key AND k.seq = p_seq;
+    END IF;
+    IF p_order IS NOT NULL THEN
+        PERFORM redrive.let_next_go(v_live.queue, p_order);
+    END IF;
+    RETURN 'done';
+END $$;
+
+CREATE FUNCTION redrive.hasten_one(p_seq bigint, p_attempt integer, p_at bigint, p_reason text) RETURNS text
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+BEGIN
+    UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason
+    WHERE l.seq = p_seq AND l.attempt = p_attempt
+      AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
+    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+    RETURN CASE WHEN FOUND THEN 'done' ELSE 'changed' END;
+END $$;
+
+CREATE FUNCTION redrive.bring_back_one(
+    p_seq bigint, p_id uuid, p_attempt integer, p_key text, p_stand jsonb, p_deadline bigint, p_start_by bigint,
+    p_revived_at bigint
+) RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+    v_there boolean;
+BEGIN
+    IF p_key IS NOT NULL THEN
+        -- A dead job does not hold its key, so another may have it by now.
+        INSERT INTO redrive.keys (key, seq, id) VALUES (p_key, p_seq, p_id) ON CONFLICT (key) DO NOTHING;
+        IF NOT FOUND THEN
+            RETURN 'taken';
+        END IF;
+    END IF;
+    DELETE FROM redrive.dead AS d WHERE d.seq = p_seq AND d.attempt = p_attempt;
+    v_there := FOUND;
+    IF NOT v_there THEN
+        DELETE FROM redrive.done AS d WHERE d.seq = p_seq AND d.attempt = p_attempt AND d.cancelled;
+        v_there := FOUND;
+    END IF;
+    IF NOT v_there THEN
+        IF p_key IS NOT NULL THEN
+            DELETE FROM redrive.keys AS k WHERE k.key = p_key AND k.seq = p_seq;
+        END IF;
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.jobs AS j SET deadline = p_deadline, start_by = p_start_by, revived_at = p_revived_at WHERE j.id = p_id;
+    PERFORM redrive.stand(p_seq, p_stand);
+    RETURN 'done';
+END $$;
+
+CREATE FUNCTION redrive.forget_one(p_seq bigint, p_id uuid) RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+    v_there boolean;
+BEGIN
+    DELETE FROM redrive.dead AS d WHERE d.seq = p_seq;
+    v_there := FOUND;
+    IF NOT v_there THEN
+        DELETE FROM redrive.done AS d WHERE d.seq = p_seq;
+        v_there := FOUND;
+    END IF;
+    IF NOT v_there THEN
+        RETURN 'changed';
+    END IF;
+    DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq;
+    DELETE FROM redrive.jobs AS j WHERE j.id = p_id;
+    RETURN 'done';
+END $$;
+
+-- Forgets finished jobs one by one: those that ended before these times.
+CREATE FUNCTION redrive.forget(p_succeeded bigint, p_cancelled bigint, p_dead bigint, p_limit integer) RETURNS bigint
+LANGUAGE plpgsql
+SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+AS $$
+DECLARE
+    v_row record;  v_count bigint := 0;
+BEGIN
+    FOR v_row IN
+        SELECT d.seq, d.id FROM redrive.done AS d
+        WHERE d.finished_at <= greatest(p_succeeded, p_cancelled)
+          AND d.finished_at <= CASE WHEN d.cancelled THEN p_cancelled ELSE p_succeeded END
+        UNION ALL
+        SELECT d.seq, d.id FROM redrive.dead AS d WHERE d.finished_at <= p_dead
+        LIMIT p_limit
+    LOOP
+        PERFORM redrive.forget_one(v_row.seq, v_row.id);
+        v_count := v_count + 1;
+    END LOOP;
+    RETURN v_count;
+END $$;
+
+-- Counters are added up, and the activity log is cut to its length. One at a time; who comes second has nothing to do.
+CREATE FUNCTION redrive.tidy(p_notes bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(1380209240, 0) THEN
+        RETURN;
+    END IF;
+    WITH gone AS (
+        DELETE FROM redrive.tallies RETURNING queue, counts
+    ), sums AS (
+        SELECT g.queue, c.key, sum(c.value::bigint) AS value
+        FROM gone AS g CROSS JOIN LATERAL jsonb_each_text(g.counts) AS c GROUP BY 1, 2
+    )
+    INSERT INTO redrive.tallies (queue, counts) SELECT s.queue, jsonb_object_agg(s.key, s.value) FROM sums AS s GROUP BY 1;
+    DELETE FROM redrive.activity WHERE n <= (SELECT max(n) FROM redrive.activity) - p_notes;
+END $$;

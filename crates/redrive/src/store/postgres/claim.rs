@@ -1,0 +1,150 @@
+//! Jobs are handed out: one round trip that locks lanes, reads what is due and writes one row; a second, sent behind it
+//! without waiting, that reads what the jobs are when no lane is locked any more.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::codec::{column, job_id, ledger, only};
+use super::fault::Fault;
+use super::{Inner, settle};
+use crate::clock::Timestamp;
+use crate::error::{Error, ErrorKind};
+use crate::job::{Job, Ledger, State};
+use crate::machine;
+use crate::queue::OnRetry;
+use crate::store::{Claim, ClaimId, Claimed, Lease};
+
+/// Behind which due time and place claims go on, by queue and priority: what is before has been taken, or is looked
+/// through again once a second. A hint, and one of this process alone.
+#[derive(Default)]
+pub(super) struct Cursors(Mutex<BTreeMap<(i64, i64), (i64, i64)>>);
+
+impl Cursors {
+    fn flat(&self) -> Vec<i64> {
+        let cursors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        cursors.iter().flat_map(|((queue, band), (due, seq))| [*queue, *band, *due, *seq]).collect()
+    }
+
+    fn set(&self, flat: &[i64]) {
+        let mut cursors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        for cursor in flat.as_chunks::<4>().0 {
+            let [queue, band, due, seq] = *cursor;
+            cursors.insert((queue, band), (due, seq));
+        }
+    }
+}
+
+impl Inner {
+    pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
+        let ids = claim.ids.map(|id| Uuid::from_u128(id.0));
+        let holder = Uuid::from_u128(claim.holder.0);
+        let queues: Vec<&str> = claim.wants.iter().map(|want| &*want.queue).collect();
+        let limits: Vec<i32> =
+            claim.wants.iter().map(|want| i32::try_from(want.limit).unwrap_or(i32::MAX)).collect();
+        let let_pass: Vec<bool> = claim.wants.iter().map(|want| want.on_retry == OnRetry::LetPass).collect();
+        let cursors = self.cursors.flat();
+        let (answer, rows) = self
+            .database
+            .two(
+                (
+                    include_str!("claim.sql"),
+                    &[
+                        (&holder, Type::UUID),
+                        (&ids[0], Type::UUID),
+                        (&ids[1], Type::UUID),
+                        (&queues, Type::TEXT_ARRAY),
+                        (&limits, Type::INT4_ARRAY),
+                        (&let_pass, Type::BOOL_ARRAY),
+                        (&claim.suspect, Type::BOOL),
+                        (&now.as_millis(), Type::INT8),
+                        (&cursors, Type::INT8_ARRAY),
+                    ],
+                ),
+                (include_str!("claimed.sql"), &[(&&ids[..], Type::UUID_ARRAY)]),
+            )
+            .await?;
+        let answer = only(&answer)?;
+        let word: &str = answer.try_get(0)?;
+        if word == "gone" {
+            return Err(Error::new(ErrorKind::LeaseLost, "this holder has expired and may claim nothing")
+                .with_hint("register again under a new id")
+                .into());
+        }
+        let mut found = self.listed(rows).await?;
+        self.bury(&found.corrupt, now).await?;
+        if word == "again" {
+            // The answer to the same claim was lost: it is given again, but for what is no longer its holder's.
+            found.jobs.sort_by_key(|(lease, _)| lease.seq);
+            return Ok(Claimed { jobs: found.jobs, next_due: Some(now) });
+        }
+        self.cursors.set(&answer.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default());
+        let (mut jobs, alone): (Vec<_>, Vec<_>) =
+            found.jobs.into_iter().partition(|(lease, _)| lease.claim == claim.ids[0]);
+        // In the order in which they were taken. If one before it was set aside, it is a place too far behind.
+        let alone_at: Option<i32> = answer.try_get(2)?;
+        let alone_at = usize::try_from(alone_at.unwrap_or(0)).unwrap_or(0).min(jobs.len());
+        jobs.splice(alone_at..alone_at, alone);
+        let next_due: Option<i64> = answer.try_get(1)?;
+        Ok(Claimed { jobs, next_due: next_due.map(Timestamp::from_millis) })
+    }
+
+    /// Reads what claims list, in their order. The jobs wait, as far as their state says.
+    pub(super) async fn listed(&self, mut rows: Vec<Row>) -> Result<Listed, Fault> {
+        self.names.learn(&self.database, &rows).await?;
+        rows.sort_by_key(|row| row.get::<_, i64>(column::PLACE));
+        let mut listed = Listed { jobs: Vec::with_capacity(rows.len()), corrupt: Vec::new() };
+        for row in &rows {
+            let claim = ClaimId(row.try_get::<_, Uuid>(column::CLAIM)?.as_u128());
+            match self.names.job(row)? {
+                Some(job) => {
+                    let lease = Lease { claim, job: job.id, seq: job.seq, attempt: job.ledger.attempt };
+                    listed.jobs.push((lease, job));
+                }
+                None => {
+                    let ledger = ledger(row, 4)?;
+                    let lease = Lease {
+                        claim,
+                        job: job_id(row.try_get(15)?),
+                        seq: row.try_get(2)?,
+                        attempt: ledger.attempt,
+                    };
+                    listed.corrupt.push((lease, ledger, row.try_get(17)?));
+                }
+            }
+        }
+        Ok(listed)
+    }
+
+    /// What claims list, as it runs since they were made.
+    pub(super) async fn running(&self, rows: Vec<Row>) -> Result<Listed, Fault> {
+        let since: BTreeMap<i64, i64> =
+            rows.iter().map(|row| (row.get(2), row.get(column::CLAIMED_AT))).collect();
+        let mut listed = self.listed(rows).await?;
+        for (lease, job) in &mut listed.jobs {
+            let since = since.get(&lease.seq).copied().unwrap_or_default();
+            job.state = State::Running { since: Timestamp::from_millis(since) };
+        }
+        Ok(listed)
+    }
+
+    /// Rows that are not what was written are set aside for a person, and never run.
+    pub(super) async fn bury(&self, corrupt: &[(Lease, Ledger, i32)], now: Timestamp) -> Result<(), Fault> {
+        for (lease, ledger, queue) in corrupt {
+            tracing::error!(job = %lease.job, "Job set aside: its row is not what was written");
+            let transition = machine::corrupt(*ledger, now);
+            settle::bury(self, *lease, *queue, &transition, now).await?;
+        }
+        Ok(())
+    }
+}
+
+/// What claims list.
+pub(super) struct Listed {
+    pub(super) jobs: Vec<(Lease, Job)>,
+    /// What turned out not to be what was written, with the queue it is in.
+    pub(super) corrupt: Vec<(Lease, Ledger, i32)>,
+}

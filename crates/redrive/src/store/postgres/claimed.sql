@@ -1,0 +1,1 @@
+SELECT * FROM redrive.claimed($1)

@@ -1,0 +1,117 @@
+//! The way to the server: a few connections, no state in any of them, so that a pooler may sit in between. Every call is
+//! one statement without a name, sent whole, and may be sent again.
+
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Config, NoTls, Row};
+
+use super::fault::Fault;
+
+/// An argument of a statement, and its type: named, so that the server need not be asked first.
+pub(super) type Argument<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// How long to wait for a connection.
+const CONNECT_MAX: Duration = Duration::from_secs(5);
+/// How long to wait for an answer.
+const ANSWER_MAX: Duration = Duration::from_secs(30);
+/// Something that failed on the wire is tried this often, with these pauses in between.
+const PAUSES: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(400)];
+
+pub(super) struct Database {
+    pool: Pool,
+}
+
+impl Database {
+    pub(super) fn new(config: Config, connections: usize) -> Result<Database, Fault> {
+        let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let pool = Pool::builder(Manager::from_config(config, NoTls, manager))
+            .max_size(connections)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(ANSWER_MAX))
+            .create_timeout(Some(CONNECT_MAX))
+            .build()
+            .map_err(|error| Fault::Broken(error.to_string()))?;
+        Ok(Database { pool })
+    }
+
+    /// A connection for more than one statement.
+    pub(super) async fn connection(&self) -> Result<Object, Fault> {
+        Ok(self.pool.get().await?)
+    }
+
+    /// One statement, tried again on another connection if the wire failed.
+    pub(super) async fn query(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
+        self.query_again(sql, arguments).await.map(|(rows, _)| rows)
+    }
+
+    /// The same, with whether it was tried more than once: what happened then may have happened twice.
+    pub(super) async fn query_again(
+        &self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+    ) -> Result<(Vec<Row>, bool), Fault> {
+        let mut pauses = PAUSES.iter();
+        let mut again = false;
+        loop {
+            match self.try_query(sql, arguments).await {
+                Err(fault) if fault.is_passing() => {
+                    let Some(pause) = pauses.next() else { return Err(fault) };
+                    again = true;
+                    tokio::time::sleep(*pause).await;
+                }
+                answer => return answer.map(|rows| (rows, again)),
+            }
+        }
+    }
+
+    async fn try_query(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
+        let client = self.connection().await?;
+        let answer = in_time(client.query_typed(sql, arguments)).await;
+        keep_or_drop(client, answer.as_ref().err());
+        answer
+    }
+
+    /// Two statements, sent one behind the other without waiting.
+    pub(super) async fn two(
+        &self,
+        (first, first_arguments): (&str, &[Argument<'_>]),
+        (second, second_arguments): (&str, &[Argument<'_>]),
+    ) -> Result<(Vec<Row>, Vec<Row>), Fault> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let client = self.connection().await?;
+            let answer = in_time(async {
+                tokio::try_join!(
+                    client.query_typed(first, first_arguments),
+                    client.query_typed(second, second_arguments)
+                )
+            })
+            .await;
+            keep_or_drop(client, answer.as_ref().err());
+            match answer {
+                Err(fault) if fault.is_passing() => {
+                    let Some(pause) = pauses.next() else { return Err(fault) };
+                    tokio::time::sleep(*pause).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
+}
+
+async fn in_time<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Fault> {
+    match tokio::time::timeout(ANSWER_MAX, answer).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(Fault::Broken(format!("no answer within {ANSWER_MAX:?}"))),
+    }
+}
+
+/// A connection on which something went wrong with the wire is not used again.
+fn keep_or_drop(client: Object, fault: Option<&Fault>) {
+    if fault.is_some_and(Fault::is_passing) {
+        drop(Object::take(client));
+    }
+}

@@ -1,0 +1,275 @@
+//! Jobs come in. Those with nothing special collect while the last batch is on its way and go together in the next one,
+//! without a timer; the others go by themselves, because they may have to wait for someone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::Inner;
+use super::codec::{attempt_json, job_id, job_json, tally_json};
+use super::database::Argument;
+use super::fault::Fault;
+use crate::error::{Error, ErrorKind};
+use crate::job::{Job, Ledger, OnConflict, Reason, State};
+use crate::machine::Admission;
+use crate::policy::Origin;
+use crate::stats::Tally;
+use crate::store::{Enqueued, Filter, How, Page, coming, replaced};
+
+/// Jobs of one transaction: enough to hide the disk, few enough to answer soon.
+const BATCH_MAX: usize = 2_000;
+/// How often what was decided from a job that has changed meanwhile is decided again.
+const TRIES_MAX: usize = 10;
+
+/// Calls that wait for the next batch.
+#[derive(Default)]
+pub(super) struct Gate {
+    waiting: Mutex<Vec<Call>>,
+    arrived: Notify,
+}
+
+struct Call {
+    jobs: Vec<Admission>,
+    reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
+}
+
+impl Gate {
+    /// The calls of the next batch, when there are some.
+    async fn next(&self) -> Vec<Call> {
+        loop {
+            let calls = self.take();
+            if !calls.is_empty() {
+                return calls;
+            }
+            self.arrived.notified().await;
+        }
+    }
+
+    fn take(&self) -> Vec<Call> {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut jobs = 0;
+        let fits = |call: &&Call| {
+            jobs += call.jobs.len();
+            jobs == call.jobs.len() || jobs <= BATCH_MAX
+        };
+        let take = waiting.iter().take_while(fits).count();
+        let calls = waiting.drain(..take).collect();
+        if !waiting.is_empty() {
+            // For whoever else is free.
+            self.arrived.notify_one();
+        }
+        calls
+    }
+}
+
+/// Takes batches through the gate for as long as the store is there.
+pub(super) async fn gather(inner: Arc<Inner>) {
+    loop {
+        let calls = inner.gate.next().await;
+        let jobs: Vec<&Admission> = calls.iter().flat_map(|call| &call.jobs).collect();
+        match inner.put(&jobs).await {
+            Ok(()) => {
+                inner.tell_others();
+                for Call { jobs, reply } in calls {
+                    let created = jobs.iter().map(|new| Enqueued { id: new.job.id, how: How::Created });
+                    // A caller that went away does not need its answer.
+                    drop(reply.send(Ok(created.collect())));
+                }
+            }
+            // Each by itself, so that one cannot fail its neighbours.
+            Err(_) => {
+                for Call { jobs, reply } in calls {
+                    drop(reply.send(inner.enqueue_alone(&jobs).await.map_err(Fault::into_error)));
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    pub(super) async fn enqueue(&self, jobs: Vec<Admission>) -> Result<Vec<Enqueued>, Error> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        if !jobs.iter().all(is_plain) {
+            return self.enqueue_alone(&jobs).await.map_err(Fault::into_error);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.gate.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Call { jobs, reply });
+        self.gate.arrived.notify_one();
+        answer.await.map_err(|_| Error::unavailable("the store is closed"))?
+    }
+
+    /// Jobs with nothing special, all or none.
+    async fn put(&self, jobs: &[&Admission]) -> Result<(), Fault> {
+        let mut columns = Columns::default();
+        for Admission { job, .. } in jobs {
+            let queue = self.names.queue_id(&self.database, &job.queue).await?;
+            self.names.band(&self.database, queue, job.priority).await?;
+            let policy = self.names.policy_id(&self.database, &job.policy).await?;
+            columns.push(job, queue, policy);
+        }
+        let (tally_queue, tally): (Vec<i32>, Vec<String>) = columns
+            .counts
+            .iter()
+            .map(|(queue, count)| (*queue, tally_json(Tally { enqueued: *count, ..Tally::default() })))
+            .unzip();
+        let arguments: [Argument<'_>; 11] = [
+            (&columns.id, Type::UUID_ARRAY),
+            (&columns.queue, Type::INT4_ARRAY),
+            (&columns.policy, Type::INT4_ARRAY),
+            (&columns.created, Type::INT8_ARRAY),
+            (&columns.run_at, Type::INT8_ARRAY),
+            (&columns.checksum, Type::INT8_ARRAY),
+            (&columns.priority, Type::INT2_ARRAY),
+            (&columns.kind, Type::TEXT_ARRAY),
+            (&columns.payload, Type::TEXT_ARRAY),
+            (&tally_queue, Type::INT4_ARRAY),
+            (&tally, Type::TEXT_ARRAY),
+        ];
+        match self.database.query_again(include_str!("put.sql"), &arguments).await {
+            Ok(_) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Jobs of any kind, all or none.
+    pub(super) async fn enqueue_alone(&self, jobs: &[Admission]) -> Result<Vec<Enqueued>, Fault> {
+        for _ in 0..TRIES_MAX {
+            match self.admit(jobs).await {
+                Err(Fault::Changed) => {}
+                answer => return answer,
+            }
+        }
+        Err(Fault::Changed)
+    }
+
+    async fn admit(&self, jobs: &[Admission]) -> Result<Vec<Enqueued>, Fault> {
+        let mut lanes = Vec::new();
+        let mut items = Vec::with_capacity(jobs.len());
+        // Who has a key after those before in this call: the one they replaced, else the first, unless someone had it.
+        let (mut replacements, mut firsts): (HashMap<&str, Job>, HashMap<&str, &Job>) = Default::default();
+        for Admission { job, on_conflict, history, .. } in jobs {
+            let queue = self.names.queue_id(&self.database, &job.queue).await?;
+            let policy = self.names.policy_id(&self.database, &job.policy).await?;
+            let mut item = job_json(job, queue, policy);
+            item["on_conflict"] = json!(on_conflict);
+            item["history"] = history.iter().map(attempt_json).collect();
+            if let Some(key) = job.extras().key.as_deref() {
+                if *on_conflict == OnConflict::Replace {
+                    let there = match replacements.remove(key) {
+                        Some(there) => Some(there),
+                        None => {
+                            self.holder_of(key).await?.or_else(|| firsts.get(key).map(|job| (*job).clone()))
+                        }
+                    };
+                    if let Some(old) = there {
+                        let old_queue = self.names.queue_id(&self.database, &old.queue).await?;
+                        let next = replaced(&old, job.clone());
+                        item["replacement"] = job_json(&next, queue, policy);
+                        item["replacement"]["old_queue"] = json!(old_queue);
+                        lanes.extend([queue, old_queue]);
+                        replacements.insert(key, next);
+                    }
+                }
+                firsts.entry(key).or_insert(job);
+            }
+            items.push(item);
+        }
+        let limits = self.limits(jobs).await?;
+        let arguments: [Argument<'_>; 3] = [
+            (&lanes, Type::INT4_ARRAY),
+            (&limits.to_string(), Type::TEXT),
+            (&Value::Array(items).to_string(), Type::TEXT),
+        ];
+        let (rows, again) = self.database.query_again(include_str!("admit.sql"), &arguments).await?;
+        self.tell_others();
+        let mut answers = Vec::with_capacity(rows.len());
+        for (row, Admission { job, .. }) in rows.iter().zip(jobs) {
+            let id = job_id(row.try_get(0)?);
+            let how = match row.try_get(1)? {
+                "created" => How::Created,
+                "replaced" => How::Replaced,
+                // The first try did it, and its answer was lost.
+                _ if again && id == job.id => How::Created,
+                _ => How::Existing,
+            };
+            answers.push(Enqueued { id, how });
+        }
+        Ok(answers)
+    }
+
+    /// The job that has this key.
+    async fn holder_of(&self, key: &str) -> Result<Option<Job>, Fault> {
+        let holder = "SELECT id FROM redrive.keys WHERE key = $1";
+        let rows = self.database.query(holder, &[(&key, Type::TEXT)]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let there = Filter::id(job_id(row.try_get(0)?));
+        Ok(self.list(&there, Page { before: None, limit: 1 }).await?.jobs.pop())
+    }
+
+    async fn limits(&self, jobs: &[Admission]) -> Result<Value, Fault> {
+        let mut limits = Vec::new();
+        for (queue, (capacity, _)) in coming(jobs) {
+            let id = self.names.queue_id(&self.database, queue).await?;
+            let ids: Vec<_> =
+                jobs.iter().filter(|new| new.job.queue == *queue).map(|new| new.job.id).collect();
+            limits.push(json!({"queue": id, "name": &**queue, "capacity": capacity, "ids": ids}));
+        }
+        Ok(Value::Array(limits))
+    }
+}
+
+/// The columns of a batch.
+#[derive(Default)]
+struct Columns<'a> {
+    id: Vec<Uuid>,
+    queue: Vec<i32>,
+    policy: Vec<i32>,
+    created: Vec<i64>,
+    run_at: Vec<i64>,
+    checksum: Vec<i64>,
+    priority: Vec<i16>,
+    kind: Vec<&'a str>,
+    payload: Vec<&'a str>,
+    counts: BTreeMap<i32, u64>,
+}
+
+impl<'a> Columns<'a> {
+    fn push(&mut self, job: &'a Job, queue: i32, policy: i32) {
+        self.id.push(job.id.as_uuid());
+        self.queue.push(queue);
+        self.policy.push(policy);
+        self.created.push(job.created_at.as_millis());
+        self.run_at.push(job.due_at().as_millis());
+        self.checksum.push(i64::from(job.checksum()));
+        self.priority.push(job.priority);
+        self.kind.push(&job.kind);
+        self.payload.push(job.payload.as_str());
+        *self.counts.entry(queue).or_default() += 1;
+    }
+}
+
+/// Nothing special about it: its rows are the shortest ones, and nothing can refuse it.
+fn is_plain(admission: &Admission) -> bool {
+    let job = &admission.job;
+    job.extras.is_none()
+        && admission.history.is_empty()
+        && admission.capacity.is_none()
+        && job.origin == Origin::Engine
+        && job.ledger == Ledger::default()
+        && matches!(job.state, State::Waiting { reason: Reason::Scheduled, .. })
+}
+
+impl Fault {
+    /// Text that PostgreSQL cannot hold.
+    pub(super) fn unwritable() -> Fault {
+        Error::new(ErrorKind::Invalid, "PostgreSQL cannot hold the character NUL (U+0000) in text")
+            .with_hint("leave it out of kinds, queues, keys, labels and destinations; payloads may have it as \\u0000")
+            .into()
+    }
+}

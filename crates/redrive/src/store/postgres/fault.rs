@@ -1,0 +1,143 @@
+//! Why something did not happen in the database, and whether to ask again.
+
+use deadpool_postgres::PoolError;
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::error::{Error, ErrorKind};
+use crate::store::{key_running, key_taken, queue_full};
+
+/// Why something did not happen.
+#[derive(Debug)]
+pub(super) enum Fault {
+    /// It was refused, with nothing written.
+    Refused(Error),
+    /// A lease of the call was lost: nothing of the call happened.
+    LeaseLost,
+    /// The holder that was to be ended lives, or holds more than was known.
+    HolderLives,
+    /// It was decided from something that has changed meanwhile.
+    Changed,
+    /// An id is there already.
+    Known,
+    /// The connection or the server failed. It may have happened nevertheless.
+    Broken(String),
+    /// The server answered, but not with what was expected.
+    Foreign(String),
+}
+
+impl Fault {
+    /// Whether the same call may well work on another connection.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(self, Fault::Broken(_))
+    }
+
+    pub(super) fn into_error(self) -> Error {
+        match self {
+            Fault::Refused(error) => error,
+            Fault::LeaseLost | Fault::HolderLives => {
+                Error::new(ErrorKind::LeaseLost, "the lease was lost before it could be settled")
+            }
+            Fault::Changed => Error::unavailable("the job kept changing while this was being decided")
+                .with_hint("try again"),
+            Fault::Known => Error::new(ErrorKind::Conflict, "a job with this id is there already"),
+            Fault::Broken(what) => Error::unavailable(format!("PostgreSQL did not answer: {what}"))
+                .with_hint("see whether the server runs and can be reached; the same call may work later"),
+            Fault::Foreign(what) => {
+                Error::new(ErrorKind::Corrupt, format!("PostgreSQL did not do it: {what}")).with_hint(
+                    "the schema `redrive` is not what this version wrote; run `redrive doctor` on it",
+                )
+            }
+        }
+    }
+
+    fn of_answer(error: &DbError) -> Fault {
+        let detail = error.detail().unwrap_or_default();
+        match error.code().code() {
+            "RD001" => Fault::Refused(key_taken(detail)),
+            "RD002" => Fault::Refused(key_running(detail)),
+            "RD003" => {
+                let capacity = error.hint().and_then(|text| text.parse().ok()).unwrap_or(0);
+                Fault::Refused(queue_full(detail, capacity))
+            }
+            "RD409" => Fault::LeaseLost,
+            "RD410" => Fault::HolderLives,
+            "22021" | "22P05" => Fault::unwritable(),
+            "40001" => Fault::Changed,
+            "23505" => Fault::Known,
+            "25006" => Fault::Broken("it is a standby and cannot be written to".into()),
+            "53100" => Fault::Refused(
+                Error::new(ErrorKind::DiskFull, "PostgreSQL has no room on its disk")
+                    .with_hint("make room there; what was acknowledged is safe, and work goes on by itself"),
+            ),
+            "42501" => Fault::Refused(
+                Error::new(ErrorKind::ReadOnly, format!("PostgreSQL does not allow it: {}", error.message()))
+                    .with_hint("connect as the role that owns the schema `redrive`"),
+            ),
+            // Deadlock, lock timeout, cancelled, too many connections, shutting down, starting up.
+            "40P01" | "55P03" | "57014" | "53300" | "53200" => Fault::Broken(error.to_string()),
+            code if code.starts_with("57") || code.starts_with("08") || code.starts_with("58") => {
+                Fault::Broken(error.to_string())
+            }
+            _ => Fault::Foreign(error.to_string()),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for Fault {
+    fn from(error: tokio_postgres::Error) -> Fault {
+        if let Some(answer) = error.as_db_error() {
+            return Fault::of_answer(answer);
+        }
+        let source =
+            std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();
+        let text = format!("{error}{source}");
+        // Everything that has to do with the wire, but for values that could not be read or written.
+        let foreign =
+            text.contains("deserializ") || text.contains("serializ") || text.contains("number of columns");
+        if foreign { Fault::Foreign(text) } else { Fault::Broken(text) }
+    }
+}
+
+impl From<PoolError> for Fault {
+    fn from(error: PoolError) -> Fault {
+        match error {
+            PoolError::Backend(error) => match error.code() {
+                Some(code) if is_misconfigured(code) => Fault::Refused(
+                    Error::new(ErrorKind::Invalid, format!("PostgreSQL refused the connection: {error}"))
+                        .with_hint("see whether user, password and database of the URL are right"),
+                ),
+                _ => Fault::from(error),
+            },
+            other => Fault::Broken(other.to_string()),
+        }
+    }
+}
+
+/// What no waiting will help.
+fn is_misconfigured(code: &SqlState) -> bool {
+    [
+        &SqlState::INVALID_PASSWORD,
+        &SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+        &SqlState::INVALID_CATALOG_NAME,
+    ]
+    .contains(&code)
+}
+
+impl From<Error> for Fault {
+    fn from(error: Error) -> Fault {
+        Fault::Refused(error)
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::Refused(error) => error.fmt(f),
+            Fault::LeaseLost => f.write_str("a lease was lost"),
+            Fault::HolderLives => f.write_str("the holder lives"),
+            Fault::Changed => f.write_str("it has changed meanwhile"),
+            Fault::Known => f.write_str("the id is there already"),
+            Fault::Broken(what) | Fault::Foreign(what) => f.write_str(what),
+        }
+    }
+}

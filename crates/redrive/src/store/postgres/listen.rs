@@ -1,0 +1,73 @@
+//! Being woken. Notifications are a convenience: without them everything is found within a second.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio_postgres::types::Type;
+use tokio_postgres::{AsyncMessage, Config, NoTls};
+
+use super::Inner;
+
+const CHANNEL: &str = "redrive";
+/// How often to look without having been woken.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// At most one notification in this time, however much comes in: each takes a lock that all commits with one share.
+const NOTIFY_EVERY: Duration = Duration::from_millis(50);
+/// How long to wait before listening again after the connection was lost.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// Looks once a second, for as long as the store is there.
+pub(super) async fn look(inner: Arc<Inner>) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        inner.woke();
+    }
+}
+
+/// Tells other processes that something came in: at once, and then not again for a moment.
+pub(super) async fn notify(inner: Arc<Inner>) {
+    loop {
+        inner.news.notified().await;
+        let told = inner
+            .database
+            .query("SELECT pg_notify($1, $2)", &[(&CHANNEL, Type::TEXT), (&inner.name, Type::TEXT)])
+            .await;
+        if let Err(fault) = told {
+            tracing::debug!(%fault, "Others could not be woken; they will look by themselves");
+        }
+        tokio::time::sleep(NOTIFY_EVERY).await;
+    }
+}
+
+/// Listens on a connection of its own, and on a new one when that is lost.
+pub(super) async fn listen(inner: Arc<Inner>, config: Config) {
+    loop {
+        if let Err(error) = listen_once(&inner, &config).await {
+            tracing::debug!(%error, "Not being woken by other processes for the moment");
+        }
+        tokio::time::sleep(LISTEN_AGAIN).await;
+    }
+}
+
+async fn listen_once(inner: &Inner, config: &Config) -> Result<(), tokio_postgres::Error> {
+    let (client, mut connection) = config.connect(NoTls).await?;
+    let hear = async {
+        while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
+            if let AsyncMessage::Notification(note) = message?
+                && note.payload() != inner.name
+            {
+                inner.woke();
+            }
+        }
+        Ok(())
+    };
+    let ask = async {
+        client.batch_execute("LISTEN redrive").await?;
+        std::future::pending().await
+    };
+    tokio::select! {
+        ended = hear => ended,
+        failed = ask => failed,
+    }
+}

@@ -1,0 +1,1 @@
+SELECT redrive.lost($1, $2, $3)

@@ -1,0 +1,93 @@
+//! The schema: numbered steps, forward only, all in one transaction, one process at a time.
+
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+
+use super::database::Database;
+use super::fault::Fault;
+use crate::error::{Error, ErrorKind};
+
+const MIGRATIONS: &[&str] = &[
+    include_str!("../../../migrations/postgres/0001_jobs.sql"),
+    include_str!("../../../migrations/postgres/0002_claim.sql"),
+    include_str!("../../../migrations/postgres/0003_settle.sql"),
+    include_str!("../../../migrations/postgres/0004_enqueue.sql"),
+    include_str!("../../../migrations/postgres/0005_steer.sql"),
+    include_str!("../../../migrations/postgres/0006_days.sql"),
+];
+
+/// Held by whoever changes the schema.
+const LOCK: i64 = 0x7265_6472_6976_6500;
+
+const BOOK: &str = "CREATE SCHEMA IF NOT EXISTS redrive; \
+    CREATE TABLE IF NOT EXISTS redrive.meta (name text NOT NULL PRIMARY KEY, value text NOT NULL)";
+
+/// The oldest version of the schema whose programs can still work on this one: steps add, so that an instance of the
+/// last version goes on beside those of the next while they are being replaced.
+const OLDEST: usize = 1;
+
+/// Brings the schema up to date.
+pub(super) async fn migrate(database: &Database) -> Result<(), Fault> {
+    if is_current(database).await? {
+        return Ok(());
+    }
+    let mut client = database.connection().await?;
+    let transaction = client.transaction().await?;
+    transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
+    transaction.batch_execute(BOOK).await?;
+    let version = Version::read(&transaction.query_typed(READ, &[]).await?)?;
+    version.refuse_newer()?;
+    for migration in MIGRATIONS.iter().skip(version.schema) {
+        transaction.batch_execute(migration).await?;
+    }
+    if version.schema < MIGRATIONS.len() {
+        let set = "INSERT INTO redrive.meta (name, value) VALUES ('schema', $1), ('oldest', $2) \
+                   ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        let (schema, oldest) = (MIGRATIONS.len().to_string(), OLDEST.to_string());
+        transaction.query_typed(set, &[(&schema, Type::TEXT), (&oldest, Type::TEXT)]).await?;
+    }
+    transaction.commit().await?;
+    Ok(())
+}
+
+/// Whether there is nothing to do, so that nobody has to wait for the lock.
+async fn is_current(database: &Database) -> Result<bool, Fault> {
+    let rows = database.query("SELECT to_regclass('redrive.meta') IS NOT NULL", &[]).await?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(false);
+    }
+    let version = Version::read(&database.query(READ, &[]).await?)?;
+    version.refuse_newer()?;
+    Ok(version.schema >= MIGRATIONS.len())
+}
+
+const READ: &str = "SELECT name, value FROM redrive.meta WHERE name IN ('schema', 'oldest')";
+
+/// What the database says of its schema.
+struct Version {
+    schema: usize,
+    oldest: usize,
+}
+
+impl Version {
+    fn read(rows: &[Row]) -> Result<Version, Fault> {
+        let mut version = Version { schema: 0, oldest: 0 };
+        for row in rows {
+            let (name, value): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+            let number = value
+                .parse()
+                .map_err(|_| Fault::Foreign(format!("redrive.meta has no number for {name:?}")))?;
+            if name == "schema" { version.schema = number } else { version.oldest = number }
+        }
+        Ok(version)
+    }
+
+    fn refuse_newer(&self) -> Result<(), Fault> {
+        let known = MIGRATIONS.len();
+        if self.schema <= known || self.oldest <= known {
+            return Ok(());
+        }
+        let message = format!("the database has schema {}, and this version knows {known}", self.schema);
+        Err(Error::new(ErrorKind::Newer, message).with_hint("use the newer version that wrote it").into())
+    }
+}

@@ -1,0 +1,267 @@
+//! Looking: one job, lists, counts, the activity log.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use tokio_postgres::Row;
+use tokio_postgres::types::{ToSql, Type};
+use uuid::Uuid;
+
+use super::Inner;
+use super::codec::{column, give_up, only};
+use super::database::Argument;
+use super::fault::Fault;
+use crate::clock::Timestamp;
+use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
+use crate::stats::{ACTIVITY_MAX, Activity, Tally, What};
+use crate::store::{Filter, JobDetail, Page, Paged, QueueCounts};
+
+impl Inner {
+    /// Jobs that match, newest first.
+    pub(super) async fn list(&self, filter: &Filter, page: Page) -> Result<Paged, Fault> {
+        let mut paged = Paged::default();
+        let mut before = page.before;
+        loop {
+            let wanted = page.limit - paged.jobs.len();
+            let (sql, values) = select(filter, before, wanted);
+            let arguments: Vec<Argument<'_>> =
+                values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect();
+            let rows = self.database.query(&sql, &arguments).await?;
+            self.names.learn(&self.database, &rows).await?;
+            for row in &rows {
+                let Some(mut job) = self.names.job(row)? else { continue };
+                job.state = state(row, &job)?;
+                // Labels are in one column: the rest of the filter is checked here.
+                if filter.matches(&job) {
+                    paged.jobs.push(job);
+                }
+            }
+            before = rows.last().map(|row| row.get(2));
+            if rows.len() < wanted || paged.jobs.len() == page.limit {
+                break;
+            }
+        }
+        if paged.jobs.len() == page.limit {
+            paged.next = paged.jobs.last().map(|job| job.seq);
+        }
+        Ok(paged)
+    }
+
+    /// One job with its history.
+    pub(super) async fn get(&self, id: JobId) -> Result<Option<JobDetail>, Fault> {
+        let paged = self.list(&Filter::id(id), Page { before: None, limit: 1 }).await?;
+        let Some(job) = paged.jobs.into_iter().next() else { return Ok(None) };
+        let rows = self.database.query(include_str!("attempts.sql"), &[(&job.seq, Type::INT8)]).await?;
+        let attempts = rows.iter().map(attempt).collect::<Result<_, _>>()?;
+        let output = "SELECT output FROM redrive.done WHERE seq = $1";
+        let rows = self.database.query(output, &[(&job.seq, Type::INT8)]).await?;
+        let output = match rows.first() {
+            Some(row) => row.try_get::<_, Option<&str>>(0)?.map(Json::trusted),
+            None => None,
+        };
+        Ok(Some(JobDetail { job, attempts, output }))
+    }
+
+    pub(super) async fn counts(&self) -> Result<Vec<QueueCounts>, Fault> {
+        let rows = self.database.query(include_str!("counts.sql"), &[]).await?;
+        let mut queues: BTreeMap<Arc<str>, QueueCounts> = BTreeMap::new();
+        for row in &rows {
+            let count = |index: usize| -> Result<u64, Fault> {
+                Ok(u64::try_from(row.try_get::<_, i64>(index)?).unwrap_or(0))
+            };
+            let (live, running, dead) = (count(2)?, count(3)?, count(4)?);
+            let mut totals = Tally::default();
+            let counted: Option<&str> = row.try_get(5)?;
+            let counted: BTreeMap<String, u64> =
+                counted.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default();
+            for (name, field) in totals.fields() {
+                *field = counted.get(name).copied().unwrap_or(0);
+            }
+            let queue: Arc<str> = row.try_get::<_, &str>(0)?.into();
+            let counts = QueueCounts {
+                queue: queue.clone(),
+                waiting: live.saturating_sub(running),
+                running,
+                dead,
+                paused: row.try_get(1)?,
+                totals,
+            };
+            queues.insert(queue, counts);
+        }
+        Ok(queues.into_values().collect())
+    }
+
+    /// The newest lines of the activity log.
+    pub(super) async fn activity(&self, limit: usize) -> Result<Vec<Activity>, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX).min(ACTIVITY_MAX);
+        let rows = self.database.query(include_str!("activity.sql"), &[(&limit, Type::INT8)]).await?;
+        let mut lines = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let Some(what) = What::parse(row.try_get(1)?) else { continue };
+            lines.push(Activity {
+                at: Timestamp::from_millis(row.try_get(0)?),
+                what,
+                job: super::codec::job_id(row.try_get(2)?),
+                kind: row.try_get::<_, &str>(3)?.into(),
+                queue: row.try_get::<_, &str>(4)?.into(),
+                message: row.try_get(5)?,
+            });
+        }
+        Ok(lines)
+    }
+
+    /// One number.
+    pub(super) async fn number(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<i64, Fault> {
+        Ok(only(&self.database.query(sql, arguments).await?)?.try_get(0)?)
+    }
+}
+
+/// Columns behind those of [`column`]: the final state, if it has one.
+const FINAL: usize = column::PAYLOAD + 1;
+
+fn state(row: &Row, job: &Job) -> Result<State, Fault> {
+    let at: Option<i64> = row.try_get(FINAL)?;
+    let since: Option<i64> = row.try_get(column::CLAIMED_AT)?;
+    let Some(at) = at.map(Timestamp::from_millis) else {
+        return Ok(match since {
+            Some(since) => State::Running { since: Timestamp::from_millis(since) },
+            None => job.state.clone(),
+        });
+    };
+    Ok(match row.try_get(FINAL + 1)? {
+        "succeeded" => State::Succeeded { at },
+        "cancelled" => State::Cancelled { at },
+        _ => State::Dead { at, why: give_up(row.try_get(FINAL + 2)?) },
+    })
+}
+
+fn attempt(row: &Row) -> Result<AttemptRecord, Fault> {
+    let failure: Option<&str> = row.try_get(4)?;
+    Ok(AttemptRecord {
+        attempt: u32::try_from(row.try_get::<_, i32>(0)?).unwrap_or(0),
+        started_at: Timestamp::from_millis(row.try_get(1)?),
+        ended_at: Timestamp::from_millis(row.try_get(2)?),
+        ending: Ending::parse(row.try_get(3)?).unwrap_or(Ending::Failed),
+        failure: failure.and_then(|json| serde_json::from_str(json).ok()),
+        rule: row.try_get(5)?,
+        next_at: row.try_get::<_, Option<i64>>(6)?.map(Timestamp::from_millis),
+        fingerprint: row.try_get(7)?,
+    })
+}
+
+type Values = Vec<(Box<dyn ToSql + Sync + Send>, Type)>;
+
+/// The statement for a filter. Values are always bound; only the tables that can hold a wanted state are read, each in
+/// the order of its own index.
+fn select(filter: &Filter, before: Option<i64>, limit: usize) -> (String, Values) {
+    let mut values: Values = Vec::new();
+    let mut condition = String::new();
+    let mut bind = |text: &str, value: Box<dyn ToSql + Sync + Send>, kind: Type| {
+        values.push((value, kind));
+        write!(condition, " AND {}", text.replace('?', &format!("${}", values.len())))
+            .expect("writing to a string");
+    };
+    if let Some(before) = before {
+        bind("s.seq < ?", Box::new(before), Type::INT8);
+    }
+    if !filter.ids.is_empty() {
+        let ids: Vec<Uuid> = filter.ids.iter().map(|id| id.as_uuid()).collect();
+        bind("s.id = ANY (?)", Box::new(ids.clone()), Type::UUID_ARRAY);
+        bind("j.id = ANY (?)", Box::new(ids), Type::UUID_ARRAY);
+    }
+    if let Some(kind) = &filter.kind {
+        bind("j.kind = ?", Box::new(kind.clone()), Type::TEXT);
+    }
+    if let Some(queue) = &filter.queue {
+        bind("s.queue = (SELECT id FROM redrive.queues WHERE name = ?)", Box::new(queue.clone()), Type::TEXT);
+    }
+    if let Some(key) = &filter.key {
+        bind("j.unique_key = ?", Box::new(key.clone()), Type::TEXT);
+    }
+    if let Some(parent) = &filter.parent {
+        bind("j.parent = ?", Box::new(parent.as_uuid()), Type::UUID);
+    }
+    if let Some(fingerprint) = &filter.fingerprint {
+        bind(
+            "(SELECT a.fingerprint FROM redrive.attempts AS a WHERE a.seq = s.seq AND a.failure IS NOT NULL \
+             ORDER BY a.attempt DESC LIMIT 1) = ?",
+            Box::new(fingerprint.clone()),
+            Type::TEXT,
+        );
+    }
+    let wanted = |state: StateName| filter.states.is_empty() || filter.states.contains(&state);
+    let mut parts = Vec::new();
+    let (waiting, running) = (wanted(StateName::Waiting), wanted(StateName::Running));
+    if waiting || running {
+        let only = match (waiting, running) {
+            (true, true) => "",
+            (true, false) => {
+                " AND (s.seq, s.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)"
+            }
+            (false, _) => " AND (s.seq, s.attempt) IN (SELECT r.seq, r.attempt FROM redrive.running AS r)",
+        };
+        parts.push(LIVE.select(&format!("{condition}{only}"), limit));
+    }
+    let (succeeded, cancelled) = (wanted(StateName::Succeeded), wanted(StateName::Cancelled));
+    if succeeded || cancelled {
+        let only = match (succeeded, cancelled) {
+            (true, true) => "",
+            (true, false) => " AND NOT s.cancelled",
+            (false, _) => " AND s.cancelled",
+        };
+        parts.push(DONE.select(&format!("{condition}{only}"), limit));
+    }
+    if wanted(StateName::Dead) {
+        parts.push(DEAD.select(&condition, limit));
+    }
+    let sql =
+        format!("SELECT * FROM ({}) AS found ORDER BY seq DESC LIMIT {limit}", parts.join(" UNION ALL "));
+    (sql, values)
+}
+
+/// One table's part of a list.
+struct Part {
+    table: &'static str,
+    /// When it is due.
+    due: &'static str,
+    /// What it waits for, and since when it runs.
+    waits: &'static str,
+    /// How it ended.
+    end: &'static str,
+}
+
+const LIVE: Part = Part {
+    table: "live",
+    due: "s.due_at",
+    waits: "s.held, s.reason, s.last_delay_ms, \
+        (SELECT r.claimed_at FROM redrive.running AS r \
+         WHERE s.seq BETWEEN r.lowest AND r.highest AND r.seq = s.seq AND r.attempt = s.attempt LIMIT 1)",
+    end: "NULL::bigint, NULL::text, NULL::text",
+};
+const DONE: Part = Part {
+    table: "done",
+    due: "0::bigint",
+    waits: "false, NULL::text, NULL::bigint, NULL::bigint",
+    end: "s.finished_at, CASE WHEN s.cancelled THEN 'cancelled' ELSE 'succeeded' END, NULL::text",
+};
+const DEAD: Part = Part {
+    table: "dead",
+    due: "0::bigint",
+    waits: "false, NULL::text, NULL::bigint, NULL::bigint",
+    end: "s.finished_at, 'dead', s.why",
+};
+
+impl Part {
+    fn select(&self, condition: &str, limit: usize) -> String {
+        let Part { table, due, waits, end } = self;
+        format!(
+            "(SELECT NULL::uuid, NULL::bigint, s.seq, {due}, s.attempt, s.failures, s.crashes, s.snoozes, s.holds, \
+             s.interruptions, s.generation, {waits}, s.id, j.kind, s.queue, j.priority, j.policy, j.created_at, \
+             j.checksum, j.external, j.unique_key, j.ordering_key, j.destination, j.parent, j.labels, j.deadline, \
+             j.start_by, j.timeout_ms, j.revived_at, j.payload, {end} \
+             FROM redrive.{table} AS s JOIN redrive.jobs AS j ON j.id = s.id \
+             WHERE true{condition} ORDER BY s.seq DESC LIMIT {limit})"
+        )
+    }
+}

@@ -1,0 +1,451 @@
+//! Attempts end, and leases with them: one call of `redrive.settle` for a whole batch.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::Inner;
+use super::codec::{as_i32, as_millis, only, tally_json};
+use super::database::Argument;
+use super::fault::Fault;
+use crate::clock::Timestamp;
+use crate::job::{Ending, Ledger, State, StateName};
+use crate::machine::Transition;
+use crate::stats::{Activity, Tally};
+use crate::store::{
+    Expired, Expiry, HISTORY_FIRST, HISTORY_LAST, HolderId, Lease, Renewal, Settled, Settlement,
+};
+
+/// How often a batch is tried without the leases that were found to be lost. Each time at least one fewer is in it, so
+/// this is only reached if leases are lost as fast as they are looked for.
+const TRIES_MAX: usize = 10;
+
+/// A holder to be ended with what it held.
+struct End<'a> {
+    holder: HolderId,
+    now: Timestamp,
+    known: &'a [i64],
+}
+
+impl Inner {
+    pub(super) async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, Fault> {
+        self.settle_or_end(settlements, None).await
+    }
+
+    async fn settle_or_end(
+        &self,
+        settlements: &[Settlement],
+        end: Option<End<'_>>,
+    ) -> Result<Vec<Settled>, Fault> {
+        let mut answers = vec![Settled::Refused; settlements.len()];
+        let mut seen = BTreeSet::new();
+        // The same lease a second time is lost to the first.
+        let mut open: Vec<usize> = (0..settlements.len())
+            .filter(|n| {
+                let Settlement { lease, job, .. } = &settlements[*n];
+                lease.is_for(job) && seen.insert((lease.claim, lease.seq, lease.attempt))
+            })
+            .collect();
+        let mut missed: Vec<Lease> = Vec::new();
+        for _ in 0..TRIES_MAX {
+            let batch = Batch::of(self, settlements, &open, &missed).await?;
+            match batch.write(self, end.as_ref()).await {
+                Ok(again) => {
+                    open.iter().for_each(|n| answers[*n] = Settled::Applied);
+                    if again {
+                        self.recognise(settlements, &missed, &mut answers).await?;
+                    }
+                    return Ok(answers);
+                }
+                Err(Fault::HolderLives) => return Ok(answers),
+                Err(Fault::LeaseLost) => {
+                    let lost = self.lost(settlements, &open).await?;
+                    missed.extend(lost.iter().map(|n| settlements[*n].lease));
+                    open.retain(|n| !lost.contains(n));
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+        Err(Fault::Changed)
+    }
+
+    /// Which of these leases are lost.
+    async fn lost(&self, settlements: &[Settlement], open: &[usize]) -> Result<Vec<usize>, Fault> {
+        let leases: Vec<&Lease> = open.iter().map(|n| &settlements[*n].lease).collect();
+        let claims: Vec<Uuid> = leases.iter().map(|lease| Uuid::from_u128(lease.claim.0)).collect();
+        let seqs: Vec<i64> = leases.iter().map(|lease| lease.seq).collect();
+        let attempts: Vec<i32> = leases.iter().map(|lease| as_i32(lease.attempt)).collect();
+        let rows = self
+            .database
+            .query(
+                include_str!("lost.sql"),
+                &[(&claims, Type::UUID_ARRAY), (&seqs, Type::INT8_ARRAY), (&attempts, Type::INT4_ARRAY)],
+            )
+            .await?;
+        let numbers: Vec<i32> = only(&rows)?.try_get(0)?;
+        Ok(numbers.into_iter().filter_map(|n| open.get(usize::try_from(n).ok()? - 1).copied()).collect())
+    }
+
+    /// The answer to the first try did not come, and the second found leases lost: those that were lost to the first
+    /// try itself did count.
+    async fn recognise(
+        &self,
+        settlements: &[Settlement],
+        missed: &[Lease],
+        answers: &mut [Settled],
+    ) -> Result<(), Fault> {
+        if missed.is_empty() {
+            return Ok(());
+        }
+        let mine: Vec<usize> =
+            (0..settlements.len()).filter(|n| missed.contains(&settlements[*n].lease)).collect();
+        let of = |read: fn(&Settlement) -> i64| -> Vec<i64> {
+            mine.iter().map(|n| read(&settlements[*n])).collect()
+        };
+        let (seqs, started, ended) = (
+            of(|settlement| settlement.lease.seq),
+            of(|settlement| settlement.started_at.as_millis()),
+            of(|settlement| settlement.ended_at.as_millis()),
+        );
+        let attempts: Vec<i32> =
+            mine.iter().map(|n| as_i32(settlements[*n].transition.ledger.attempt)).collect();
+        let rows = self
+            .database
+            .query(
+                include_str!("recognise.sql"),
+                &[
+                    (&seqs, Type::INT8_ARRAY),
+                    (&attempts, Type::INT4_ARRAY),
+                    (&started, Type::INT8_ARRAY),
+                    (&ended, Type::INT8_ARRAY),
+                ],
+            )
+            .await?;
+        for row in rows {
+            let n = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
+            if let Some(n) = n.checked_sub(1).and_then(|n| mine.get(n)) {
+                answers[*n] = Settled::Applied;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal, Fault> {
+        let arguments: [Argument<'_>; 2] =
+            [(&Uuid::from_u128(holder.0), Type::UUID), (&until.as_millis(), Type::INT8)];
+        let rows = self.database.query(include_str!("renew.sql"), &arguments).await?;
+        if rows.is_empty() {
+            return Ok(Renewal::Gone);
+        }
+        let mut lost = Vec::new();
+        for row in &rows {
+            // A holder that has lost nothing is one row without a claim.
+            let Some(claim) = row.try_get::<_, Option<Uuid>>(0)? else { continue };
+            lost.push(Lease {
+                claim: crate::store::ClaimId(claim.as_u128()),
+                seq: row.try_get(1)?,
+                attempt: u32::try_from(row.try_get::<_, i32>(2)?).unwrap_or(0),
+                job: super::codec::job_id(row.try_get(3)?),
+            });
+        }
+        Ok(Renewal::Kept { lost })
+    }
+
+    pub(super) async fn expired(&self, now: Timestamp) -> Result<Expiry, Fault> {
+        let rows = self.database.query("SELECT id, until FROM redrive.holders ORDER BY id", &[]).await?;
+        let mut expiry = Expiry::default();
+        for row in rows {
+            let until = Timestamp::from_millis(row.try_get(1)?);
+            if until > now {
+                expiry.next = expiry.next.into_iter().chain([until]).min();
+                continue;
+            }
+            let id: Uuid = row.try_get(0)?;
+            let held = self.database.query(include_str!("held.sql"), &[(&id, Type::UUID)]).await?;
+            let mut held = self.running(held).await?;
+            // One damaged row must not keep what was held beside it from coming back.
+            self.bury(&held.corrupt, now).await?;
+            held.jobs.sort_by_key(|(lease, _)| lease.seq);
+            expiry.over.push(Expired { until, holder: HolderId(id.as_u128()), jobs: held.jobs });
+        }
+        Ok(expiry)
+    }
+
+    pub(super) async fn expire(
+        &self,
+        holder: HolderId,
+        settlements: &[Settlement],
+        now: Timestamp,
+    ) -> Result<Vec<Settled>, Fault> {
+        let known: Vec<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
+        self.settle_or_end(settlements, Some(End { holder, now, known: &known })).await
+    }
+}
+
+/// A job whose row is not what was written becomes dead.
+pub(super) async fn bury(
+    inner: &Inner,
+    lease: Lease,
+    queue: i32,
+    transition: &Transition,
+    now: Timestamp,
+) -> Result<(), Fault> {
+    let mut batch = Batch::default();
+    batch.count_claim(lease);
+    batch.others.push(lease, transition, (now, now), None, None);
+    let tally = Tally { dead: 1, failures: 1, ..Tally::default() };
+    batch.tallies.insert(queue, tally);
+    match batch.write(inner, None).await {
+        Ok(_) => {
+            let forget = "DELETE FROM redrive.keys WHERE id = $1";
+            inner.database.query(forget, &[(&lease.job.as_uuid(), Type::UUID)]).await?;
+            Ok(())
+        }
+        // Someone else has set it aside.
+        Err(Fault::LeaseLost) => Ok(()),
+        Err(fault) => Err(fault),
+    }
+}
+
+/// The columns of a batch, as the function takes them.
+#[derive(Default)]
+struct Batch {
+    lanes: BTreeSet<i32>,
+    claims: BTreeMap<Uuid, i32>,
+    plain: Plain,
+    others: Others,
+    turns: BTreeSet<(i32, Arc<str>)>,
+    trims: (Vec<i64>, Vec<i32>),
+    missed: (Vec<Uuid>, Vec<i64>),
+    tallies: BTreeMap<i32, Tally>,
+    notes: Notes,
+}
+
+/// Succeeded at the first attempt, with nothing special.
+#[derive(Default)]
+struct Plain {
+    seq: Vec<i64>,
+    started: Vec<i64>,
+    ended: Vec<i64>,
+}
+
+#[derive(Default)]
+struct Others {
+    seq: Vec<i64>,
+    fence: Vec<i32>,
+    state: Vec<&'static str>,
+    at: Vec<i64>,
+    started: Vec<i64>,
+    ended: Vec<i64>,
+    counters: [Vec<i32>; 6],
+    ending: Vec<&'static str>,
+    reason: Vec<Option<&'static str>>,
+    delay: Vec<Option<i64>>,
+    expires: Vec<Option<i64>>,
+    why: Vec<Option<&'static str>>,
+    failure: Vec<Option<String>>,
+    fingerprint: Vec<Option<String>>,
+    rule: Vec<Option<String>>,
+    output: Vec<Option<String>>,
+    key: Vec<Option<String>>,
+}
+
+#[derive(Default)]
+pub(super) struct Notes {
+    at: Vec<i64>,
+    job: Vec<Uuid>,
+    what: Vec<&'static str>,
+    kind: Vec<String>,
+    queue: Vec<String>,
+    message: Vec<String>,
+}
+
+impl Batch {
+    async fn of(
+        inner: &Inner,
+        settlements: &[Settlement],
+        open: &[usize],
+        missed: &[Lease],
+    ) -> Result<Batch, Fault> {
+        let mut batch = Batch::default();
+        for n in open {
+            let settlement = &settlements[*n];
+            let queue = inner.names.queue_id(&inner.database, &settlement.job.queue).await?;
+            batch.add(settlement, queue);
+        }
+        for lease in missed {
+            batch.missed.0.push(Uuid::from_u128(lease.claim.0));
+            batch.missed.1.push(lease.seq);
+        }
+        Ok(batch)
+    }
+
+    fn add(&mut self, settlement: &Settlement, queue: i32) {
+        let Settlement { lease, job, transition, started_at, ended_at } = settlement;
+        self.count_claim(*lease);
+        self.tallies.entry(queue).or_default().count(job, transition);
+        if is_plain(settlement) {
+            self.plain.seq.push(lease.seq);
+            self.plain.started.push(started_at.as_millis());
+            self.plain.ended.push(ended_at.as_millis());
+            return;
+        }
+        self.notes.extend(Activity::of(job, transition, *ended_at));
+        let extras = job.extras();
+        let expires = job.expires_with(&transition.ledger);
+        self.others.push(*lease, transition, (*started_at, *ended_at), expires, extras.key.as_deref());
+        if let Some(key) = &extras.ordering_key {
+            self.lanes.insert(queue);
+            self.turns.insert((queue, key.clone()));
+        }
+        let newest = transition.ledger.attempt;
+        if newest > HISTORY_FIRST + HISTORY_LAST && transition.ending != Ending::Succeeded {
+            self.trims.0.push(lease.seq);
+            self.trims.1.push(as_i32(newest - HISTORY_LAST));
+        }
+    }
+
+    fn count_claim(&mut self, lease: Lease) {
+        *self.claims.entry(Uuid::from_u128(lease.claim.0)).or_default() += 1;
+    }
+
+    /// Writes it; says whether it was sent more than once.
+    async fn write(&self, inner: &Inner, end: Option<&End<'_>>) -> Result<bool, Fault> {
+        let (claims, counts): (Vec<Uuid>, Vec<i32>) = self.claims.iter().map(|(id, n)| (*id, *n)).unzip();
+        let lanes: Vec<i32> = self.lanes.iter().copied().collect();
+        let (turn_queue, turn_key): (Vec<i32>, Vec<&str>) =
+            self.turns.iter().map(|(queue, key)| (*queue, &**key)).unzip();
+        let (tally_queue, tally): (Vec<i32>, Vec<String>) =
+            self.tallies.iter().map(|(queue, tally)| (*queue, tally_json(*tally))).unzip();
+        let holder = end.map(|end| Uuid::from_u128(end.holder.0));
+        let now = end.map(|end| end.now.as_millis());
+        let known = end.map(|end| end.known).unwrap_or_default();
+        let first = as_i32(HISTORY_FIRST);
+        let [failures, crashes, snoozes, holds, interruptions, generation] = &self.others.counters;
+        let arguments: [Argument<'_>; 46] = [
+            (&lanes, Type::INT4_ARRAY),
+            (&claims, Type::UUID_ARRAY),
+            (&counts, Type::INT4_ARRAY),
+            (&self.plain.seq, Type::INT8_ARRAY),
+            (&self.plain.started, Type::INT8_ARRAY),
+            (&self.plain.ended, Type::INT8_ARRAY),
+            (&self.others.seq, Type::INT8_ARRAY),
+            (&self.others.fence, Type::INT4_ARRAY),
+            (&self.others.state, Type::TEXT_ARRAY),
+            (&self.others.at, Type::INT8_ARRAY),
+            (&self.others.started, Type::INT8_ARRAY),
+            (&self.others.ended, Type::INT8_ARRAY),
+            (failures, Type::INT4_ARRAY),
+            (crashes, Type::INT4_ARRAY),
+            (snoozes, Type::INT4_ARRAY),
+            (holds, Type::INT4_ARRAY),
+            (interruptions, Type::INT4_ARRAY),
+            (generation, Type::INT4_ARRAY),
+            (&self.others.ending, Type::TEXT_ARRAY),
+            (&self.others.reason, Type::TEXT_ARRAY),
+            (&self.others.delay, Type::INT8_ARRAY),
+            (&self.others.expires, Type::INT8_ARRAY),
+            (&self.others.why, Type::TEXT_ARRAY),
+            (&self.others.failure, Type::TEXT_ARRAY),
+            (&self.others.fingerprint, Type::TEXT_ARRAY),
+            (&self.others.rule, Type::TEXT_ARRAY),
+            (&self.others.output, Type::TEXT_ARRAY),
+            (&self.others.key, Type::TEXT_ARRAY),
+            (&turn_queue, Type::INT4_ARRAY),
+            (&turn_key, Type::TEXT_ARRAY),
+            (&self.trims.0, Type::INT8_ARRAY),
+            (&first, Type::INT4),
+            (&self.trims.1, Type::INT4_ARRAY),
+            (&self.missed.0, Type::UUID_ARRAY),
+            (&self.missed.1, Type::INT8_ARRAY),
+            (&tally_queue, Type::INT4_ARRAY),
+            (&tally, Type::TEXT_ARRAY),
+            (&self.notes.at, Type::INT8_ARRAY),
+            (&self.notes.job, Type::UUID_ARRAY),
+            (&self.notes.what, Type::TEXT_ARRAY),
+            (&self.notes.kind, Type::TEXT_ARRAY),
+            (&self.notes.queue, Type::TEXT_ARRAY),
+            (&self.notes.message, Type::TEXT_ARRAY),
+            (&holder, Type::UUID),
+            (&now, Type::INT8),
+            (&known, Type::INT8_ARRAY),
+        ];
+        let (_, again) = inner.database.query_again(include_str!("settle.sql"), &arguments).await?;
+        Ok(again)
+    }
+}
+
+impl Others {
+    fn push(
+        &mut self,
+        lease: Lease,
+        transition: &Transition,
+        (started_at, ended_at): (Timestamp, Timestamp),
+        expires: Option<Timestamp>,
+        key: Option<&str>,
+    ) {
+        let (at, reason, why) = match &transition.state {
+            State::Waiting { due_at, reason } => (*due_at, Some(reason.as_str()), None),
+            State::Dead { at, why } => (*at, None, Some(why.as_str())),
+            State::Succeeded { at } | State::Cancelled { at } | State::Running { since: at } => {
+                (*at, None, None)
+            }
+        };
+        let Ledger { failures, crashes, snoozes, holds, interruptions, generation, .. } = transition.ledger;
+        for (column, count) in
+            self.counters.iter_mut().zip([failures, crashes, snoozes, holds, interruptions, generation])
+        {
+            column.push(as_i32(count));
+        }
+        self.seq.push(lease.seq);
+        self.fence.push(as_i32(lease.attempt));
+        self.state.push(StateName::as_str(transition.state.name()));
+        self.at.push(at.as_millis());
+        self.started.push(started_at.as_millis());
+        self.ended.push(ended_at.as_millis());
+        self.ending.push(transition.ending.as_str());
+        self.reason.push(reason);
+        self.delay.push(transition.delay.map(as_millis));
+        self.expires.push(expires.map(Timestamp::as_millis));
+        self.why.push(why);
+        let failure = transition.failure.as_ref();
+        self.failure.push(failure.map(|f| serde_json::to_string(f).expect("a failure can be written")));
+        self.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
+        self.rule.push(transition.rule.as_deref().map(|text| clean(text).into_owned()));
+        self.output.push(transition.output.as_ref().map(|output| output.as_str().to_owned()));
+        self.key.push(key.map(ToOwned::to_owned));
+    }
+}
+
+impl Extend<Activity> for Notes {
+    fn extend<I: IntoIterator<Item = Activity>>(&mut self, notes: I) {
+        for note in notes {
+            self.at.push(note.at.as_millis());
+            self.job.push(note.job.as_uuid());
+            self.what.push(note.what.as_str());
+            self.kind.push(note.kind.to_string());
+            self.queue.push(note.queue.to_string());
+            self.message.push(clean(&note.message).into_owned());
+        }
+    }
+}
+
+/// It succeeded at its first attempt, and nothing else hangs on it.
+fn is_plain(settlement: &Settlement) -> bool {
+    let Settlement { lease, job, transition, ended_at, .. } = settlement;
+    let first = Ledger { attempt: 1, ..Ledger::default() };
+    lease.attempt == 0
+        && transition.ending == Ending::Succeeded
+        && transition.ledger == first
+        && transition.state == State::Succeeded { at: *ended_at }
+        && transition.output.is_none()
+        && job.extras.is_none()
+}
+
+/// The one character that PostgreSQL's text cannot hold must not keep an ending from being written.
+fn clean(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+}
