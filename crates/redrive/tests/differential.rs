@@ -1,6 +1,6 @@
-//! The same operations in any order, on memory and on SQLite, have the same answers and leave the same jobs.
+//! The same operations in any order, on memory and on each database, have the same answers and leave the same jobs.
 //!
-//! Sequences are random and repeatable: 200 in a usual run, as many as `REDRIVE_DIFF_CASES` says in a long one. A
+//! Sequences are random and repeatable: as many as `REDRIVE_DIFF_CASES` says in a long run. A
 //! sequence that fails is shortened to what is needed, and printed one operation a line.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -16,27 +16,42 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner};
 use redrive::{
     Admission, Claim, ClaimId, Claimed, Command, Expiry, Failure, Filter, HolderId, Job, JobId, Json, Lease,
-    MemoryStore, NewJob, OnConflict, OnRetry, Outcome, Page, Policy, Queue, Reason, Renewal, Retention, Rng,
-    Settlement, SqliteOptions, SqliteStore, State, StateName, Store, Timestamp, Want, admit, secs, settle,
+    MemoryStore, NewJob, OnConflict, OnRetry, Outcome, Page, Policy, PostgresStore, Queue, QueueCounts,
+    Reason, Renewal, Retention, Rng, Settlement, SqliteOptions, SqliteStore, State, StateName, Store, Tally,
+    Timestamp, Want, admit, secs, settle,
 };
 use tempfile::TempDir;
+use tokio::sync::OnceCell;
 
 const OPERATIONS_MAX: usize = 60;
-const CASES_DEFAULT: u32 = 200;
 /// Jobs of the first are strictly in order, those of the second let each other pass.
 const QUEUES: [(&str, OnRetry); 2] = [("strict", OnRetry::Block), ("passing", OnRetry::LetPass)];
 const CAPACITY: u64 = 8;
 
 #[test]
 fn memory_and_sqlite_do_the_same_whatever_is_done_to_them() {
-    let config =
-        Config { cases: cases(), failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
+    compare(cases(200), async || Other::Sqlite(Sqlite::new().await));
+}
+
+#[test]
+fn memory_and_postgres_do_the_same_whatever_is_done_to_them() {
+    let database = OnceCell::new();
+    let database = &database;
+    compare(cases(50), async || {
+        let database = database.get_or_init(redrive_testbed::database).await;
+        Other::Postgres(Postgres::on(database.url()).await)
+    });
+}
+
+fn compare(cases: u32, mut open: impl AsyncFnMut() -> Other) {
+    let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let open = std::cell::RefCell::new(&mut open);
     let sequences = vec(operation(), 1..OPERATIONS_MAX).prop_map(Sequence);
     let outcome = runner.run(&sequences, |Sequence(operations)| {
         runtime.block_on(async {
-            let mut pair = Pair::new().await;
+            let mut pair = Pair::new((open.borrow_mut())().await);
             for operation in operations {
                 pair.step(&operation).await.map_err(|error| at(&operation, error))?;
                 pair.same_jobs().await.map_err(|error| at(&operation, error))?;
@@ -50,8 +65,8 @@ fn memory_and_sqlite_do_the_same_whatever_is_done_to_them() {
 }
 
 #[expect(clippy::disallowed_methods, reason = "how long a test runs is for its caller to say")]
-fn cases() -> u32 {
-    std::env::var("REDRIVE_DIFF_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(CASES_DEFAULT)
+fn cases(usual: u32) -> u32 {
+    std::env::var("REDRIVE_DIFF_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(usual)
 }
 
 fn at(operation: &Operation, error: TestCaseError) -> TestCaseError {
@@ -259,11 +274,55 @@ fn which() -> impl Strategy<Value = Which> {
 
 // ---- the two stores, and what is known of them ----------------------------------------------------------------
 
+/// A database that is compared with memory.
+enum Other {
+    Sqlite(Sqlite),
+    Postgres(Postgres),
+}
+
+struct Sqlite {
+    /// Always there but while it is opened again.
+    store: Option<SqliteStore>,
+    dir: TempDir,
+}
+
+impl Sqlite {
+    async fn new() -> Sqlite {
+        let dir = tempfile::tempdir().unwrap();
+        Sqlite { store: Some(open(&dir).await), dir }
+    }
+}
+
+struct Postgres {
+    store: PostgresStore,
+    url: String,
+}
+
+impl Postgres {
+    /// On an emptied database: quicker than a new one for each sequence.
+    async fn on(url: &str) -> Postgres {
+        drop(PostgresStore::connect(url).await.unwrap());
+        let client = redrive_testbed::connect(url).await.unwrap();
+        let empty = "TRUNCATE redrive.queues, redrive.bands, redrive.policies, redrive.jobs, redrive.live, redrive.keys, \
+                     redrive.done, redrive.dead, redrive.attempts, redrive.holders, redrive.claims, redrive.tallies, \
+                     redrive.activity";
+        client.batch_execute(empty).await.unwrap();
+        Postgres { store: PostgresStore::connect(url).await.unwrap(), url: url.into() }
+    }
+}
+
+impl Other {
+    fn store(&self) -> &dyn Store {
+        match self {
+            Other::Sqlite(Sqlite { store, .. }) => store.as_ref().unwrap(),
+            Other::Postgres(Postgres { store, .. }) => store,
+        }
+    }
+}
+
 struct Pair {
     memory: MemoryStore,
-    /// Always there but while it is opened again.
-    sqlite: Option<SqliteStore>,
-    dir: TempDir,
+    other: Other,
     now: Timestamp,
     rng: Rng,
     policies: [Policy; 3],
@@ -281,18 +340,18 @@ struct Pair {
 #[derive(Clone)]
 struct Twin {
     memory: (Lease, Job),
-    sqlite: (Lease, Job),
+    other: (Lease, Job),
 }
 
-fn same<T: PartialEq + Debug>(what: &str, memory: T, sqlite: T) -> TestCaseResult {
-    if memory == sqlite {
+fn same<T: PartialEq + Debug>(what: &str, memory: T, other: T) -> TestCaseResult {
+    if memory == other {
         return Ok(());
     }
-    Err(TestCaseError::fail(format!("{what} differ\n  memory {memory:?}\n  sqlite {sqlite:?}")))
+    Err(TestCaseError::fail(format!("{what} differ\n  memory {memory:?}\n  other  {other:?}")))
 }
 
 /// A job but for its place, which may have gaps; for the last delay of what is final, which matters to nobody; and for
-/// [`Reason::Order`], because SQLite notices only when a claim meets the job.
+/// [`Reason::Order`], because databases notice only when a claim meets the job.
 fn plain(job: &Job, other: &Job) -> Job {
     let mut job = job.clone();
     job.seq = 0;
@@ -310,17 +369,17 @@ fn plain(job: &Job, other: &Job) -> Job {
     job
 }
 
-fn same_jobs(what: &str, memory: &[Job], sqlite: &[Job]) -> TestCaseResult {
+fn same_jobs(what: &str, memory: &[Job], other: &[Job]) -> TestCaseResult {
     let ids = |jobs: &[Job]| jobs.iter().map(|job| job.id).collect::<Vec<JobId>>();
-    same(what, ids(memory), ids(sqlite))?;
-    for (mine, theirs) in memory.iter().zip(sqlite) {
+    same(what, ids(memory), ids(other))?;
+    for (mine, theirs) in memory.iter().zip(other) {
         same(what, plain(mine, theirs), plain(theirs, mine))?;
     }
     Ok(())
 }
 
-fn twins(memory: Vec<(Lease, Job)>, sqlite: Vec<(Lease, Job)>) -> Vec<Twin> {
-    memory.into_iter().zip(sqlite).map(|(memory, sqlite)| Twin { memory, sqlite }).collect()
+fn twins(memory: Vec<(Lease, Job)>, other: Vec<(Lease, Job)>) -> Vec<Twin> {
+    memory.into_iter().zip(other).map(|(memory, other)| Twin { memory, other }).collect()
 }
 
 fn jobs(held: &[(Lease, Job)]) -> Vec<Job> {
@@ -328,9 +387,7 @@ fn jobs(held: &[(Lease, Job)]) -> Vec<Job> {
 }
 
 impl Pair {
-    async fn new() -> Pair {
-        let dir = tempfile::tempdir().unwrap();
-        let sqlite = Some(open(&dir).await);
+    fn new(other: Other) -> Pair {
         let policies = [
             Policy::fixed(secs(5)).attempts(3),
             Policy::exponential(secs(1)..=secs(20)).retries(4),
@@ -338,8 +395,7 @@ impl Pair {
         ];
         Pair {
             memory: MemoryStore::new(),
-            sqlite,
-            dir,
+            other,
             now: Timestamp::from_millis(1_767_225_600_000),
             rng: Rng::seeded(7),
             policies,
@@ -351,8 +407,8 @@ impl Pair {
         }
     }
 
-    fn sqlite(&self) -> &SqliteStore {
-        self.sqlite.as_ref().unwrap()
+    fn other(&self) -> &dyn Store {
+        self.other.store()
     }
 
     async fn step(&mut self, operation: &Operation) -> TestCaseResult {
@@ -380,20 +436,20 @@ impl Pair {
             Operation::Apply { command, to, limit } => {
                 let to = self.filter(*to);
                 let memory = self.memory.apply(*command, &to, *limit, self.now).await.unwrap();
-                let sqlite = self.sqlite().apply(*command, &to, *limit, self.now).await.unwrap();
-                same("jobs steered", memory, sqlite)
+                let other = self.other().apply(*command, &to, *limit, self.now).await.unwrap();
+                same("jobs steered", memory, other)
             }
             Operation::List(which) => self.same_list(&self.filter(*which)).await,
             Operation::Pause { queue, paused } => {
                 self.memory.pause(QUEUES[*queue].0, *paused).await.unwrap();
-                self.sqlite().pause(QUEUES[*queue].0, *paused).await.unwrap();
+                self.other().pause(QUEUES[*queue].0, *paused).await.unwrap();
                 Ok(())
             }
             Operation::Prune { succeeded, cancelled, dead } => {
                 let (succeeded, cancelled, dead) = (secs(*succeeded), secs(*cancelled), dead.map(secs));
                 let retention = Retention { succeeded, cancelled, dead };
                 let memory = self.memory.prune(&retention, self.now, 1_000).await.unwrap();
-                same("jobs pruned", memory, self.sqlite().prune(&retention, self.now, 1_000).await.unwrap())
+                same("jobs pruned", memory, self.other().prune(&retention, self.now, 1_000).await.unwrap())
             }
             Operation::Advance(seconds) => {
                 self.now = self.now + secs(*seconds);
@@ -457,8 +513,8 @@ impl Pair {
 
     async fn enqueue(&self, jobs: Vec<Admission>) -> TestCaseResult {
         let memory = self.memory.enqueue(jobs.clone(), self.now).await.map_err(|error| error.kind());
-        let sqlite = self.sqlite().enqueue(jobs, self.now).await.map_err(|error| error.kind());
-        same("answers to enqueue", memory, sqlite)
+        let other = self.other().enqueue(jobs, self.now).await.map_err(|error| error.kind());
+        same("answers to enqueue", memory, other)
     }
 
     /// The holder of this name, known to both stores.
@@ -468,7 +524,7 @@ impl Pair {
         }
         let id = HolderId(self.rng.next_u128());
         self.memory.register(id, "test", self.now + secs(30)).await.unwrap();
-        self.sqlite().register(id, "test", self.now + secs(30)).await.unwrap();
+        self.other().register(id, "test", self.now + secs(30)).await.unwrap();
         self.holders[holder] = Some(id);
         id
     }
@@ -483,27 +539,27 @@ impl Pair {
         let ids = [ClaimId(self.rng.next_u128()), ClaimId(self.rng.next_u128())];
         let claim = Claim { holder: id, ids, wants: wants.collect(), suspect };
         let memory = self.memory.claim(claim.clone(), self.now).await.unwrap();
-        let sqlite = self.sqlite().claim(claim, self.now).await.unwrap();
-        same_jobs("claimed jobs", &jobs(&memory.jobs), &jobs(&sqlite.jobs))?;
+        let other = self.other().claim(claim, self.now).await.unwrap();
+        same_jobs("claimed jobs", &jobs(&memory.jobs), &jobs(&other.jobs))?;
         let leases = |claimed: &Claimed| {
             claimed.jobs.iter().map(|(lease, _)| (lease.claim, lease.job, lease.attempt)).collect::<Vec<_>>()
         };
-        same("leases", leases(&memory), leases(&sqlite))?;
-        self.same_next(&memory, &sqlite, limits.iter().all(|limit| *limit > 0))?;
-        self.last[holder] = twins(memory.jobs, sqlite.jobs);
+        same("leases", leases(&memory), leases(&other))?;
+        self.same_next(&memory, &other, limits.iter().all(|limit| *limit > 0))?;
+        self.last[holder] = twins(memory.jobs, other.jobs);
         self.claimed.extend(self.last[holder].iter().cloned());
         Ok(())
     }
 
-    /// SQLite may say that something is due which a claim will find to be waiting for its turn. It may not be late, and
+    /// A database may say that something is due which a claim will find to be waiting for its turn. It may not be late, and
     /// neither may call for a claim again that has just found nothing.
-    fn same_next(&self, memory: &Claimed, sqlite: &Claimed, room: bool) -> TestCaseResult {
+    fn same_next(&self, memory: &Claimed, other: &Claimed, room: bool) -> TestCaseResult {
         let is_past = |claimed: &Claimed| claimed.next_due.is_some_and(|due| due <= self.now);
-        if !is_past(sqlite) {
-            same("times of the next", memory.next_due, sqlite.next_due)?;
+        if !is_past(other) {
+            same("times of the next", memory.next_due, other.next_due)?;
         }
         if room && memory.jobs.is_empty() {
-            same("calls for a claim that finds nothing", [false, false], [is_past(memory), is_past(sqlite)])?;
+            same("calls for a claim that finds nothing", [false, false], [is_past(memory), is_past(other)])?;
         }
         Ok(())
     }
@@ -527,14 +583,14 @@ impl Pair {
     }
 
     fn settlements(&self, twins: &[Twin], how: How) -> (Vec<Settlement>, Vec<Settlement>) {
-        let both = |twin: &Twin| (self.settlement(&twin.memory, how), self.settlement(&twin.sqlite, how));
+        let both = |twin: &Twin| (self.settlement(&twin.memory, how), self.settlement(&twin.other, how));
         twins.iter().map(both).unzip()
     }
 
     async fn settle(&self, twins: &[Twin], how: How) -> TestCaseResult {
-        let (memory, sqlite) = self.settlements(twins, how);
+        let (memory, other) = self.settlements(twins, how);
         let memory = self.memory.settle(Arc::new(memory)).await.unwrap();
-        same("settlements", memory, self.sqlite().settle(Arc::new(sqlite)).await.unwrap())
+        same("settlements", memory, self.other().settle(Arc::new(other)).await.unwrap())
     }
 
     async fn renew(&mut self, holder: usize, until: Timestamp) -> TestCaseResult {
@@ -549,20 +605,20 @@ impl Pair {
             }
         };
         let memory = lost(self.memory.renew(id, until).await.unwrap());
-        same("lost leases", memory, lost(self.sqlite().renew(id, until).await.unwrap()))
+        same("lost leases", memory, lost(self.other().renew(id, until).await.unwrap()))
     }
 
     async fn look(&mut self) -> TestCaseResult {
         let memory = self.memory.expired(self.now).await.unwrap();
-        let sqlite = self.sqlite().expired(self.now).await.unwrap();
+        let other = self.other().expired(self.now).await.unwrap();
         let holders = |expiry: &Expiry| {
             (expiry.over.iter().map(|over| (over.holder, over.until)).collect::<Vec<_>>(), expiry.next)
         };
-        same("leases that are over", holders(&memory), holders(&sqlite))?;
-        for (memory, sqlite) in memory.over.into_iter().zip(sqlite.over) {
-            same_jobs("jobs of an expired holder", &jobs(&memory.jobs), &jobs(&sqlite.jobs))?;
+        same("leases that are over", holders(&memory), holders(&other))?;
+        for (memory, other) in memory.over.into_iter().zip(other.over) {
+            same_jobs("jobs of an expired holder", &jobs(&memory.jobs), &jobs(&other.jobs))?;
             if let Some(holder) = self.holders.iter().position(|holder| *holder == Some(memory.holder)) {
-                self.seen[holder] = twins(memory.jobs, sqlite.jobs);
+                self.seen[holder] = twins(memory.jobs, other.jobs);
             }
         }
         Ok(())
@@ -570,12 +626,12 @@ impl Pair {
 
     async fn expire(&mut self, holder: usize) -> TestCaseResult {
         let Some(id) = self.holders[holder] else { return Ok(()) };
-        let (memory, sqlite) = self.settlements(&self.seen[holder], How::Lost);
+        let (memory, other) = self.settlements(&self.seen[holder], How::Lost);
         let memory = self.memory.expire(id, memory, self.now).await.unwrap();
-        let sqlite = self.sqlite().expire(id, sqlite, self.now).await.unwrap();
-        same("answers to an expiry", memory, sqlite)?;
+        let other = self.other().expire(id, other, self.now).await.unwrap();
+        same("answers to an expiry", memory, other)?;
         let gone = self.memory.renew(id, self.now).await.unwrap() == Renewal::Gone;
-        same("whether it is gone", gone, self.sqlite().renew(id, self.now).await.unwrap() == Renewal::Gone)?;
+        same("whether it is gone", gone, self.other().renew(id, self.now).await.unwrap() == Renewal::Gone)?;
         if gone {
             self.holders[holder] = None;
             self.seen[holder].clear();
@@ -589,8 +645,17 @@ impl Pair {
         if counts.iter().any(|queue| queue.running > 0) {
             return Ok(());
         }
-        drop(self.sqlite.take());
-        self.sqlite = Some(open(&self.dir).await);
+        match &mut self.other {
+            Other::Sqlite(Sqlite { store, dir }) => {
+                drop(store.take());
+                *store = Some(open(dir).await);
+            }
+            Other::Postgres(Postgres { store, url }) => {
+                // Others may be at work on the same database: nobody is known to be gone.
+                *store = PostgresStore::connect(url).await.unwrap();
+                return Ok(());
+            }
+        }
         for holder in self.holders.into_iter().flatten() {
             self.memory.renew(holder, Timestamp::EPOCH).await.unwrap();
         }
@@ -605,28 +670,45 @@ impl Pair {
 
     async fn same_jobs(&self) -> TestCaseResult {
         self.same_list(&Filter::default()).await?;
-        same("counts", self.memory.counts().await.unwrap(), self.sqlite().counts().await.unwrap())
+        // A queue that was named and has never had a job may be known to one and not to the other.
+        let in_use = |mut counts: Vec<QueueCounts>| {
+            let unused = |queue: &QueueCounts| QueueCounts {
+                queue: queue.queue.clone(),
+                waiting: 0,
+                running: 0,
+                dead: 0,
+                paused: false,
+                totals: Tally::default(),
+            };
+            counts.retain(|queue| *queue != unused(queue));
+            counts
+        };
+        same(
+            "counts",
+            in_use(self.memory.counts().await.unwrap()),
+            in_use(self.other().counts().await.unwrap()),
+        )
     }
 
     async fn same_list(&self, filter: &Filter) -> TestCaseResult {
         let page = Page { before: None, limit: 1_000 };
         let memory = self.memory.list(filter, page).await.unwrap();
-        let sqlite = self.sqlite().list(filter, page).await.unwrap();
-        same_jobs("lists", &memory.jobs, &sqlite.jobs)
+        let other = self.other().list(filter, page).await.unwrap();
+        same_jobs("lists", &memory.jobs, &other.jobs)
     }
 
     async fn same_histories(&self) -> TestCaseResult {
         let page = Page { before: None, limit: 1_000 };
         for job in self.memory.list(&Filter::default(), page).await.unwrap().jobs {
             let memory = self.memory.get(job.id).await.unwrap().unwrap();
-            let sqlite = self.sqlite().get(job.id).await.unwrap().unwrap();
-            same("histories", memory.attempts, sqlite.attempts)?;
-            same("outputs", memory.output, sqlite.output)?;
+            let other = self.other().get(job.id).await.unwrap().unwrap();
+            same("histories", memory.attempts, other.attempts)?;
+            same("outputs", memory.output, other.output)?;
         }
         same(
             "activity",
             self.memory.activity(1_000).await.unwrap(),
-            self.sqlite().activity(1_000).await.unwrap(),
+            self.other().activity(1_000).await.unwrap(),
         )
     }
 }

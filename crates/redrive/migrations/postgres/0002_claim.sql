@@ -66,26 +66,30 @@ END $$;
 
 -- Whether its ordering key lets a job go. If not, it is held until an ending lets it go.
 CREATE FUNCTION redrive.take_turn(
-    p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint
-) RETURNS boolean LANGUAGE plpgsql
+    p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint,
+    OUT goes boolean, OUT freed boolean
+) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 DECLARE
     v_before record;
 BEGIN
+    goes := false;
+    freed := false;
     SELECT l.seq, l.held INTO v_before
     FROM redrive.live AS l
     WHERE l.queue = p_queue AND l.ordering_key = p_key AND l.seq < p_seq AND (NOT p_let_pass OR l.due_at <= p_now)
     ORDER BY l.seq LIMIT 1;
     IF NOT (p_key = ANY (p_running)) THEN
         IF v_before.seq IS NULL THEN
-            RETURN true;
+            goes := true;
+            RETURN;
         END IF;
         -- Nothing of this key runs, so nothing's ending would let the one before go.
         UPDATE redrive.live SET held = false WHERE seq = v_before.seq AND held;
+        freed := FOUND;
     END IF;
     UPDATE redrive.live SET held = true WHERE seq = p_seq;
-    RETURN false;
 END $$;
 
 -- Hands out due jobs under two claims: one for the batch, one for a job that crashed before and is claimed alone. Writes
@@ -99,16 +103,16 @@ CREATE FUNCTION redrive.claim(
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    -- What the cursor has passed may still be committed by someone slow: this much of the past is always read again, and
-    -- all of it once a second, for at most a tenth of the time.
-    c_late   CONSTANT bigint := 1000;
+    -- What the cursor has passed may still be committed by someone slow: it stays this far behind, and all before it is
+    -- looked through again once a second, for at most a tenth of the time.
+    c_late   CONSTANT bigint := 250;
     c_held   CONSTANT integer := 1000;
     v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
     v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
     v_suspect boolean := p_suspect;
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
-    v_due bigint;  v_seq bigint;  v_from bigint[];  v_turn bigint[];  v_running text[];
-    v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_moved bigint[];
+    v_at bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];
+    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;
     v_lanes integer[];  v_limit integer;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
@@ -160,54 +164,53 @@ BEGIN
         v_began := redrive.now_ms();
         v_sweep := v_began - v_queue.swept_at >= greatest(1000, 10 * v_queue.sweep_ms);
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
-            EXIT WHEN v_room = 0;
-            SELECT c[3], c[4] INTO v_due, v_seq FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
-            v_moved := ARRAY[v_due, v_seq];
-            IF v_due IS NULL OR v_sweep THEN
-                v_from := ARRAY[0, 0];
-            ELSE
-                v_from := CASE WHEN v_due >= p_now - c_late THEN ARRAY[p_now - c_late, 0] ELSE ARRAY[v_due, v_seq] END;
-            END IF;
+            SELECT c[3:4] INTO v_moved FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
+            v_at := CASE WHEN v_moved IS NULL OR v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
             v_turn := ARRAY[0, 0];
             v_passed := true;
             v_held := 0;
-            LOOP
+            WHILE v_room > 0 AND v_held < c_held LOOP
                 v_limit := greatest(v_room, 16);
-                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
+                v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
                                                 p_now, p_now, v_limit);
-                EXIT WHEN v_found.seen = 0;
-                v_taken := 0;
+                v_free := coalesce(cardinality(v_found.seqs), 0);
                 IF NOT coalesce(v_found.special, false) THEN
-                    v_taken := least(v_room, coalesce(cardinality(v_found.seqs), 0));
+                    v_taken := least(v_room, v_free);
                     v_seqs := v_seqs || v_found.seqs[1:v_taken];
                     v_attempts := v_attempts || v_found.attempts[1:v_taken];
                     v_room := v_room - v_taken;
-                    IF v_passed AND v_taken = coalesce(cardinality(v_found.seqs), 0) THEN
-                        v_moved := redrive.later(v_moved, v_found.last);
-                    ELSIF v_passed AND v_taken > 0 THEN
-                        v_moved := redrive.later(v_moved, ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]);
+                    v_at := CASE WHEN v_taken < v_free THEN ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]
+                                 ELSE coalesce(v_found.last, v_at) END;
+                    v_turn := v_at;
+                    IF v_passed AND v_found.seen > 0 THEN
+                        v_moved := redrive.later(v_moved, v_at);
                     END IF;
                 ELSE
-                    FOR j IN 1 .. cardinality(v_found.seqs) LOOP
-                        EXIT WHEN v_room = 0 OR v_held >= c_held;
+                    FOR j IN 1 .. v_free LOOP
+                        v_at := ARRAY[v_found.dues[j], v_found.seqs[j]];
                         IF v_found.suspects[j] AND NOT v_suspect THEN
                             -- Left for later: the cursor stays before it.
                             IF v_passed AND v_found.keys[j] IS NULL THEN
                                 v_passed := false;
-                                v_moved := redrive.earlier(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j] - 1]);
+                                v_moved := redrive.earlier(coalesce(v_moved, v_at), ARRAY[v_at[1], v_at[2] - 1]);
                             END IF;
                             CONTINUE;
                         END IF;
                         IF v_found.keys[j] IS NOT NULL THEN
                             v_running := coalesce(v_running, redrive.keys_running(v_queue.id));
-                            IF NOT redrive.take_turn(v_queue.id, v_found.keys[j], v_found.seqs[j], p_let_pass[i],
-                                                     v_running, p_now) THEN
+                            v_row := redrive.take_turn(v_queue.id, v_found.keys[j], v_found.seqs[j], p_let_pass[i],
+                                                       v_running, p_now);
+                            IF NOT v_row.goes THEN
                                 v_held := v_held + 1;
+                                IF v_row.freed THEN
+                                    next_due := least(next_due, p_now);
+                                END IF;
+                                EXIT WHEN v_held = c_held;
                                 CONTINUE;
                             END IF;
                             v_running := v_running || v_found.keys[j];
                         ELSIF v_passed THEN
-                            v_moved := redrive.later(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j]]);
+                            v_moved := redrive.later(v_moved, v_at);
                         END IF;
                         IF v_found.suspects[j] THEN
                             v_suspect := false;
@@ -219,15 +222,20 @@ BEGIN
                             v_ordered := v_ordered OR v_found.keys[j] IS NOT NULL;
                         END IF;
                         v_room := v_room - 1;
+                        EXIT WHEN v_room = 0;
                     END LOOP;
+                    IF v_room > 0 AND v_held < c_held THEN
+                        v_at := v_found.last;
+                    END IF;
+                    v_turn := v_at;
                 END IF;
-                EXIT WHEN v_room = 0 OR v_held >= c_held OR v_found.seen < v_limit;
-                v_from := v_found.last;
-                v_turn := v_found.last;
+                EXIT WHEN v_found.seen < v_limit;
             END LOOP;
-            IF v_moved[1] IS NOT NULL THEN
+            v_moved := redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]);
+            IF v_moved[1] > 0 THEN
                 cursors := redrive.with_cursor(cursors, v_queue.id, v_band, v_moved);
             END IF;
+            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect));
         END LOOP;
         IF v_sweep AND cardinality(cursors) > 0 THEN
             UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began WHERE id = v_queue.id;
@@ -241,46 +249,44 @@ BEGIN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
         VALUES (p_alone, p_holder, p_now, v_alone, v_alone, 1, v_alone_ordered, ARRAY[v_alone], ARRAY[v_alone_attempt]);
     END IF;
-    SELECT min(d) INTO next_due
-    FROM unnest(p_queues) AS name, redrive.next_due(name, v_suspect, p_now, cursors) AS d;
+    SELECT least(next_due, min(e.at)) INTO next_due
+    FROM redrive.queues AS q CROSS JOIN LATERAL redrive.next_expiry(q.id, v_suspect) AS e (at)
+    WHERE q.name = ANY (p_queues);
 END $$;
 
--- When the next job of a queue that does not run will be due or out of time.
-CREATE FUNCTION redrive.next_due(p_queue text, p_suspect boolean, p_now bigint, p_cursors bigint[]) RETURNS bigint
-LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-AS $$
+-- When the first job of a band behind a place that does not run is due.
+CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean)
+RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-    v_queue record;  v_band smallint;  v_from bigint[];  v_turn bigint[];  v_found record;  v_next bigint;  v_limit integer;
+    v_limit integer := 4;  v_found record;
 BEGIN
-    SELECT q.id, q.paused INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queue;
-    IF NOT v_queue.paused THEN
-        FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id LOOP
-            SELECT coalesce(c[3:4], ARRAY[0, 0]::bigint[]) INTO v_from FROM redrive.cursor_of(p_cursors, v_queue.id, v_band) AS c;
-            v_turn := ARRAY[0, 0];
-            v_limit := 4;
-            <<band>>
-            LOOP
-                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
-                                                9223372036854775807, 0, v_limit);
-                EXIT WHEN v_found.seen = 0;
-                FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
-                    IF p_suspect OR NOT v_found.suspects[j] THEN
-                        v_next := least(v_next, v_found.dues[j]);
-                        EXIT band;
-                    END IF;
-                END LOOP;
-                v_from := v_found.last;
-                v_turn := v_found.last;
-                v_limit := least(v_limit * 4, 4096);
-            END LOOP;
+    LOOP
+        v_found := redrive.next_in_band(p_queue, p_band, p_at[1], p_at[2], p_turn[1], p_turn[2],
+                                        9223372036854775807, 0, v_limit);
+        FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
+            IF p_suspect OR NOT v_found.suspects[j] THEN
+                RETURN v_found.dues[j];
+            END IF;
         END LOOP;
-    END IF;
-    RETURN least(v_next, (
+        IF v_found.seen < v_limit THEN
+            RETURN NULL;
+        END IF;
+        p_at := v_found.last;
+        p_turn := v_found.last;
+        v_limit := least(v_limit * 4, 4096);
+    END LOOP;
+END $$;
+
+-- When the time of the first job of a queue that does not run is over.
+CREATE FUNCTION redrive.next_expiry(p_queue integer, p_suspect boolean) RETURNS bigint LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+BEGIN
+    RETURN (
         SELECT l.expires_at FROM redrive.live AS l
-        WHERE l.queue = v_queue.id AND l.expires_at IS NOT NULL AND (p_suspect OR l.crashes = 0)
+        WHERE l.queue = p_queue AND l.expires_at IS NOT NULL AND (p_suspect OR l.crashes = 0)
           AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
-        ORDER BY l.expires_at LIMIT 1));
+        ORDER BY l.expires_at LIMIT 1);
 END $$;
 
 -- The ordering keys of which a job runs.
@@ -323,7 +329,7 @@ CREATE FUNCTION redrive.later(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE 
 $$;
 
 CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN a[1] IS NOT NULL AND b > a THEN a ELSE b END
+    SELECT CASE WHEN a[1] IS NULL OR b > a THEN a ELSE b END
 $$;
 
 -- What claimed jobs are. One that was taken away meanwhile is left out.

@@ -192,8 +192,8 @@ impl Inner {
     }
 
     pub(super) async fn pause(&self, queue: &str, paused: bool) -> Result<(), Fault> {
-        let set = "UPDATE redrive.queues SET paused = $2 WHERE id = redrive.queue_id($1)";
-        self.database.query(set, &[(&queue, Type::TEXT), (&paused, Type::BOOL)]).await?;
+        let pause = include_str!("pause.sql");
+        self.database.query(pause, &[(&queue, Type::TEXT), (&paused, Type::BOOL)]).await?;
         Ok(())
     }
 }
