@@ -25,7 +25,7 @@ FROM redrive.claims CROSS JOIN LATERAL unnest(claims.seqs, claims.attempts) AS l
 -- an ordering key have a place of their own to go on from: they can be let go long after they were due.
 CREATE FUNCTION redrive.next_in_band(
     p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint,
-    p_until bigint, p_now bigint, p_limit integer,
+    p_until bigint, p_now bigint, p_limit integer, p_special boolean,
     OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[],
     OUT special boolean, OUT seen bigint, OUT last bigint[]
 ) LANGUAGE plpgsql
@@ -56,9 +56,9 @@ BEGIN
     ), free AS (
         SELECT f.* FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
     )
-    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at), array_agg(f.suspect),
-           array_agg(f.ordering_key), bool_or(f.suspect OR f.ordering_key IS NOT NULL),
-           (SELECT count(*) FROM found),
+    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at),
+           array_agg(f.suspect) FILTER (WHERE p_special), array_agg(f.ordering_key) FILTER (WHERE p_special),
+           bool_or(f.suspect OR f.ordering_key IS NOT NULL), (SELECT count(*) FROM found),
            (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
     INTO seqs, attempts, dues, suspects, keys, special, seen, last
     FROM free AS f;
@@ -112,7 +112,7 @@ DECLARE
     v_suspect boolean := p_suspect;
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
     v_at bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];
-    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;
+    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_special boolean;
     v_lanes integer[];  v_limit integer;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
@@ -167,12 +167,18 @@ BEGIN
             SELECT c[3:4] INTO v_moved FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
             v_at := CASE WHEN v_moved IS NULL OR v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
             v_turn := ARRAY[0, 0];
+            v_special := false;
             v_passed := true;
             v_held := 0;
             WHILE v_room > 0 AND v_held < c_held LOOP
                 v_limit := greatest(v_room, 16);
                 v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
-                                                p_now, p_now, v_limit);
+                                                p_now, p_now, v_limit, v_special);
+                IF v_found.special AND NOT v_special THEN
+                    -- Seldom: once more, with what the others do not need.
+                    v_special := true;
+                    CONTINUE;
+                END IF;
                 v_free := coalesce(cardinality(v_found.seqs), 0);
                 IF NOT coalesce(v_found.special, false) THEN
                     v_taken := least(v_room, v_free);
@@ -262,7 +268,7 @@ DECLARE
 BEGIN
     LOOP
         v_found := redrive.next_in_band(p_queue, p_band, p_at[1], p_at[2], p_turn[1], p_turn[2],
-                                        9223372036854775807, 0, v_limit);
+                                        9223372036854775807, 0, v_limit, true);
         FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
             IF p_suspect OR NOT v_found.suspects[j] THEN
                 RETURN v_found.dues[j];
@@ -332,22 +338,33 @@ CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[] LANGUAG
     SELECT CASE WHEN a[1] IS NULL OR b > a THEN a ELSE b END
 $$;
 
--- What claimed jobs are. One that was taken away meanwhile is left out.
+-- What most jobs do not have, as one object.
+CREATE FUNCTION redrive.rest(j redrive.jobs) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT json_build_object(
+        'key', j.unique_key, 'ordering_key', j.ordering_key, 'destination', j.destination, 'parent', j.parent,
+        'labels', j.labels::json, 'deadline', j.deadline, 'start_by', j.start_by, 'timeout', j.timeout_ms,
+        'revived_at', j.revived_at, 'external', j.external)::text
+$$;
+
+-- What claimed jobs are. One that was taken away meanwhile is left out. What most jobs do not have is one column.
 CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE (
-    claim uuid, place bigint, seq bigint, due_at bigint, attempt integer, failures integer, crashes integer,
-    snoozes integer, holds integer, interruptions integer, generation integer, held boolean, reason text,
-    last_delay_ms bigint, claimed_at bigint, id uuid, kind text, queue integer, priority smallint, policy integer,
-    created_at bigint, checksum bigint, external boolean, unique_key text, ordering_key text, destination text,
-    parent uuid, labels text, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, payload text
+    claim uuid, place bigint, claimed_at bigint, seq bigint, due_at bigint, attempt integer, id uuid, queue integer,
+    priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text,
+    counters integer[], reason text, last_delay_ms bigint
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 BEGIN
     RETURN QUERY
-    SELECT c.id, listed.place, l.seq, l.due_at, l.attempt, l.failures, l.crashes, l.snoozes, l.holds, l.interruptions,
-           l.generation, l.held, l.reason, l.last_delay_ms, c.claimed_at, l.id, j.kind, l.queue, l.priority, j.policy,
-           j.created_at, j.checksum, j.external, j.unique_key, j.ordering_key, j.destination, j.parent, j.labels,
-           j.deadline, j.start_by, j.timeout_ms, j.revived_at, j.payload
+    SELECT c.id, listed.place, c.claimed_at, l.seq, l.due_at, l.attempt, l.id, l.queue, l.priority, j.policy,
+           j.created_at, j.checksum, j.kind, j.payload,
+           CASE WHEN j.unique_key IS NULL AND j.ordering_key IS NULL AND j.labels IS NULL AND j.destination IS NULL
+                     AND j.deadline IS NULL AND j.start_by IS NULL AND j.timeout_ms IS NULL AND j.revived_at IS NULL
+                     AND j.parent IS NULL AND NOT j.external
+                THEN NULL ELSE redrive.rest(j) END,
+           CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
+                ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
+           CASE WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
     FROM redrive.claims AS c
     CROSS JOIN LATERAL unnest(c.seqs, c.attempts) WITH ORDINALITY AS listed (seq, attempt, place)
     JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt

@@ -6,16 +6,13 @@ CREATE FUNCTION redrive.put(
     p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[],
     p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[]
 ) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_seqs CONSTANT bigint[] := ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(p_id)));
 BEGIN
-    WITH new AS (
-        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
-        SELECT n.id, nextval('redrive.places'), n.queue, n.policy, n.created_at, n.run_at, n.checksum, n.priority,
-               n.kind, n.payload
-        FROM unnest(p_id, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload)
-            AS n (id, queue, policy, created_at, run_at, checksum, priority, kind, payload)
-        RETURNING seq, id, run_at, queue, priority
-    )
-    INSERT INTO redrive.live (seq, id, due_at, queue, priority) SELECT n.seq, n.id, n.run_at, n.queue, n.priority FROM new AS n;
+    INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
+    SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload);
+    INSERT INTO redrive.live (seq, id, due_at, queue, priority)
+    SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
     INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
 END $$;
 

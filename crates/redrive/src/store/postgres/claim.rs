@@ -105,14 +105,14 @@ impl Inner {
                     listed.jobs.push((lease, job));
                 }
                 None => {
-                    let ledger = ledger(row, 4)?;
+                    let ledger = ledger(row)?;
                     let lease = Lease {
                         claim,
-                        job: job_id(row.try_get(15)?),
-                        seq: row.try_get(2)?,
+                        job: job_id(row.try_get(column::ID)?),
+                        seq: row.try_get(column::SEQ)?,
                         attempt: ledger.attempt,
                     };
-                    listed.corrupt.push((lease, ledger, row.try_get(17)?));
+                    listed.corrupt.push((lease, ledger, row.try_get(column::QUEUE)?));
                 }
             }
         }
@@ -122,7 +122,7 @@ impl Inner {
     /// What claims list, as it runs since they were made.
     pub(super) async fn running(&self, rows: Vec<Row>) -> Result<Listed, Fault> {
         let since: BTreeMap<i64, i64> =
-            rows.iter().map(|row| (row.get(2), row.get(column::CLAIMED_AT))).collect();
+            rows.iter().map(|row| (row.get(column::SEQ), row.get(column::CLAIMED_AT))).collect();
         let mut listed = self.listed(rows).await?;
         for (lease, job) in &mut listed.jobs {
             let since = since.get(&lease.seq).copied().unwrap_or_default();

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -136,13 +137,13 @@ impl Names {
         let Some(queue) = known.queues.get(&row.try_get::<_, i32>(column::QUEUE)?).cloned() else {
             return Ok(None);
         };
-        let Some(extras) = extras(row)? else { return Ok(None) };
-        let held: bool = row.try_get(column::HELD)?;
+        let rest =
+            row.try_get::<_, Option<&str>>(column::REST)?.map(serde_json::from_str::<Rest>).transpose();
+        let Ok(rest) = rest else { return Ok(None) };
+        let external = rest.as_ref().is_some_and(|rest| rest.external);
+        let mut extras = rest.map(Extras::from).unwrap_or_default();
+        extras.last_delay = row.try_get::<_, Option<i64>>(column::LAST_DELAY)?.map(millis);
         let word: Option<&str> = row.try_get(column::REASON)?;
-        let reason = match word {
-            _ if held => Reason::Order,
-            word => word.and_then(Reason::parse).unwrap_or(Reason::Scheduled),
-        };
         let job = Job {
             id: job_id(row.try_get(column::ID)?),
             seq: row.try_get(column::SEQ)?,
@@ -151,9 +152,12 @@ impl Names {
             priority: row.try_get(column::PRIORITY)?,
             payload: Json::trusted(payload),
             policy,
-            origin: if row.try_get(column::EXTERNAL)? { Origin::External } else { Origin::Engine },
-            ledger: ledger(row, column::ATTEMPT)?,
-            state: State::Waiting { due_at: Timestamp::from_millis(row.try_get(column::DUE_AT)?), reason },
+            origin: if external { Origin::External } else { Origin::Engine },
+            ledger: ledger(row)?,
+            state: State::Waiting {
+                due_at: Timestamp::from_millis(row.try_get(column::DUE_AT)?),
+                reason: word.and_then(Reason::parse).unwrap_or(Reason::Scheduled),
+            },
             created_at: Timestamp::from_millis(row.try_get(column::CREATED_AT)?),
             extras: (extras != Extras::default()).then(|| Box::new(extras)),
         };
@@ -182,72 +186,77 @@ impl Known {
 pub(super) mod column {
     pub(in super::super) const CLAIM: usize = 0;
     pub(in super::super) const PLACE: usize = 1;
-    pub(super) const SEQ: usize = 2;
-    pub(super) const DUE_AT: usize = 3;
-    pub(super) const ATTEMPT: usize = 4;
-    pub(super) const HELD: usize = 11;
-    pub(super) const REASON: usize = 12;
-    pub(super) const LAST_DELAY: usize = 13;
-    pub(in super::super) const CLAIMED_AT: usize = 14;
-    pub(super) const ID: usize = 15;
-    pub(super) const KIND: usize = 16;
-    pub(super) const QUEUE: usize = 17;
-    pub(super) const PRIORITY: usize = 18;
-    pub(super) const POLICY: usize = 19;
-    pub(super) const CREATED_AT: usize = 20;
-    pub(super) const CHECKSUM: usize = 21;
-    pub(super) const EXTERNAL: usize = 22;
-    pub(super) const KEY: usize = 23;
-    pub(super) const ORDERING_KEY: usize = 24;
-    pub(super) const DESTINATION: usize = 25;
-    pub(super) const PARENT: usize = 26;
-    pub(super) const LABELS: usize = 27;
-    pub(super) const DEADLINE: usize = 28;
-    pub(super) const START_BY: usize = 29;
-    pub(super) const TIMEOUT: usize = 30;
-    pub(super) const REVIVED_AT: usize = 31;
-    pub(in super::super) const PAYLOAD: usize = 32;
+    pub(in super::super) const CLAIMED_AT: usize = 2;
+    pub(in super::super) const SEQ: usize = 3;
+    pub(super) const DUE_AT: usize = 4;
+    pub(super) const ATTEMPT: usize = 5;
+    pub(in super::super) const ID: usize = 6;
+    pub(in super::super) const QUEUE: usize = 7;
+    pub(super) const PRIORITY: usize = 8;
+    pub(super) const POLICY: usize = 9;
+    pub(super) const CREATED_AT: usize = 10;
+    pub(super) const CHECKSUM: usize = 11;
+    pub(super) const KIND: usize = 12;
+    pub(super) const PAYLOAD: usize = 13;
+    pub(super) const REST: usize = 14;
+    pub(super) const COUNTERS: usize = 15;
+    pub(super) const REASON: usize = 16;
+    pub(super) const LAST_DELAY: usize = 17;
+    /// How many there are; a list has the final state behind them.
+    pub(in super::super) const COUNT: usize = 18;
 }
 
-/// Counters, from seven columns.
-pub(super) fn ledger(row: &Row, from: usize) -> Result<Ledger, Fault> {
-    let count = |index: usize| -> Result<u32, Fault> {
-        Ok(u32::try_from(row.try_get::<_, i32>(from + index)?).unwrap_or(0))
+/// Counters. All but the first are zero if they are not there.
+pub(super) fn ledger(row: &Row) -> Result<Ledger, Fault> {
+    let number = |count: i32| u32::try_from(count).unwrap_or(0);
+    let attempt = number(row.try_get(column::ATTEMPT)?);
+    let Some(counters) = row.try_get::<_, Option<Vec<i32>>>(column::COUNTERS)? else {
+        return Ok(Ledger { attempt, ..Ledger::default() });
+    };
+    let [failures, crashes, snoozes, holds, interruptions, generation] = counters[..] else {
+        return Err(Fault::Foreign("a job without its counters".into()));
     };
     Ok(Ledger {
-        attempt: count(0)?,
-        failures: count(1)?,
-        crashes: count(2)?,
-        snoozes: count(3)?,
-        holds: count(4)?,
-        interruptions: count(5)?,
-        generation: count(6)?,
+        attempt,
+        failures: number(failures),
+        crashes: number(crashes),
+        snoozes: number(snoozes),
+        holds: number(holds),
+        interruptions: number(interruptions),
+        generation: number(generation),
     })
 }
 
-/// What is rarely set; `None` if the row cannot be what was written.
-fn extras(row: &Row) -> Result<Option<Extras>, Fault> {
-    let text = |index: usize| -> Result<Option<Arc<str>>, Fault> {
-        Ok(row.try_get::<_, Option<&str>>(index)?.map(Into::into))
-    };
-    let time = |index: usize| -> Result<Option<Timestamp>, Fault> {
-        Ok(row.try_get::<_, Option<i64>>(index)?.map(Timestamp::from_millis))
-    };
-    let labels = row.try_get::<_, Option<&str>>(column::LABELS)?;
-    let labels = labels.map(serde_json::from_str::<BTreeMap<String, String>>).transpose();
-    let Ok(labels) = labels else { return Ok(None) };
-    Ok(Some(Extras {
-        key: text(column::KEY)?,
-        ordering_key: text(column::ORDERING_KEY)?,
-        destination: text(column::DESTINATION)?,
-        parent: row.try_get::<_, Option<Uuid>>(column::PARENT)?.map(job_id),
-        labels: labels.unwrap_or_default(),
-        deadline: time(column::DEADLINE)?,
-        start_by: time(column::START_BY)?,
-        timeout: row.try_get::<_, Option<i64>>(column::TIMEOUT)?.map(millis),
-        revived_at: time(column::REVIVED_AT)?,
-        last_delay: row.try_get::<_, Option<i64>>(column::LAST_DELAY)?.map(millis),
-    }))
+/// What most jobs do not have, as `redrive.rest` writes it.
+#[derive(Deserialize)]
+struct Rest {
+    key: Option<Arc<str>>,
+    ordering_key: Option<Arc<str>>,
+    destination: Option<Arc<str>>,
+    parent: Option<JobId>,
+    labels: Option<BTreeMap<String, String>>,
+    deadline: Option<i64>,
+    start_by: Option<i64>,
+    timeout: Option<i64>,
+    revived_at: Option<i64>,
+    external: bool,
+}
+
+impl From<Rest> for Extras {
+    fn from(rest: Rest) -> Extras {
+        Extras {
+            key: rest.key,
+            ordering_key: rest.ordering_key,
+            destination: rest.destination,
+            parent: rest.parent,
+            labels: rest.labels.unwrap_or_default(),
+            deadline: rest.deadline.map(Timestamp::from_millis),
+            start_by: rest.start_by.map(Timestamp::from_millis),
+            timeout: rest.timeout.map(millis),
+            revived_at: rest.revived_at.map(Timestamp::from_millis),
+            last_delay: None,
+        }
+    }
 }
 
 /// A job as `redrive.admit` and `redrive.stand` read it.

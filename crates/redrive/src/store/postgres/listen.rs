@@ -13,7 +13,7 @@ const CHANNEL: &str = "redrive";
 /// How often to look without having been woken.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// At most one notification in this time, however much comes in: each takes a lock that all commits with one share.
-const NOTIFY_EVERY: Duration = Duration::from_millis(50);
+const NOTIFY_EVERY: Duration = Duration::from_millis(5);
 /// How long to wait before listening again after the connection was lost.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 

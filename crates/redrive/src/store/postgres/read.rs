@@ -37,7 +37,7 @@ impl Inner {
                     paged.jobs.push(job);
                 }
             }
-            before = rows.last().map(|row| row.get(2));
+            before = rows.last().map(|row| row.get(column::SEQ));
             if rows.len() < wanted || paged.jobs.len() == page.limit {
                 break;
             }
@@ -118,7 +118,7 @@ impl Inner {
 }
 
 /// Columns behind those of [`column`]: the final state, if it has one.
-const FINAL: usize = column::PAYLOAD + 1;
+const FINAL: usize = column::COUNT;
 
 fn state(row: &Row, job: &Job) -> Result<State, Fault> {
     let at: Option<i64> = row.try_get(FINAL)?;
@@ -223,9 +223,9 @@ fn select(filter: &Filter, before: Option<i64>, limit: usize) -> (String, Values
 /// One table's part of a list.
 struct Part {
     table: &'static str,
-    /// When it is due.
-    due: &'static str,
-    /// What it waits for, and since when it runs.
+    /// Since when it runs, and when it is due.
+    when: [&'static str; 2],
+    /// Why it waits, and the last delay.
     waits: &'static str,
     /// How it ended.
     end: &'static str,
@@ -233,33 +233,34 @@ struct Part {
 
 const LIVE: Part = Part {
     table: "live",
-    due: "s.due_at",
-    waits: "s.held, s.reason, s.last_delay_ms, \
-        (SELECT r.claimed_at FROM redrive.running AS r \
+    when: [
+        "(SELECT r.claimed_at FROM redrive.running AS r \
          WHERE s.seq BETWEEN r.lowest AND r.highest AND r.seq = s.seq AND r.attempt = s.attempt LIMIT 1)",
+        "s.due_at",
+    ],
+    waits: "CASE WHEN s.held THEN 'order' ELSE s.reason END, s.last_delay_ms",
     end: "NULL::bigint, NULL::text, NULL::text",
 };
 const DONE: Part = Part {
     table: "done",
-    due: "0::bigint",
-    waits: "false, NULL::text, NULL::bigint, NULL::bigint",
+    when: ["NULL::bigint", "0::bigint"],
+    waits: "NULL::text, NULL::bigint",
     end: "s.finished_at, CASE WHEN s.cancelled THEN 'cancelled' ELSE 'succeeded' END, NULL::text",
 };
 const DEAD: Part = Part {
     table: "dead",
-    due: "0::bigint",
-    waits: "false, NULL::text, NULL::bigint, NULL::bigint",
+    when: ["NULL::bigint", "0::bigint"],
+    waits: "NULL::text, NULL::bigint",
     end: "s.finished_at, 'dead', s.why",
 };
 
 impl Part {
     fn select(&self, condition: &str, limit: usize) -> String {
-        let Part { table, due, waits, end } = self;
+        let Part { table, when: [since, due], waits, end } = self;
         format!(
-            "(SELECT NULL::uuid, NULL::bigint, s.seq, {due}, s.attempt, s.failures, s.crashes, s.snoozes, s.holds, \
-             s.interruptions, s.generation, {waits}, s.id, j.kind, s.queue, j.priority, j.policy, j.created_at, \
-             j.checksum, j.external, j.unique_key, j.ordering_key, j.destination, j.parent, j.labels, j.deadline, \
-             j.start_by, j.timeout_ms, j.revived_at, j.payload, {end} \
+            "(SELECT NULL::uuid, NULL::bigint, {since}, s.seq, {due}, s.attempt, s.id, s.queue, j.priority, j.policy, \
+             j.created_at, j.checksum, j.kind, j.payload, redrive.rest(j), \
+             ARRAY[s.failures, s.crashes, s.snoozes, s.holds, s.interruptions, s.generation], {waits}, {end} \
              FROM redrive.{table} AS s JOIN redrive.jobs AS j ON j.id = s.id \
              WHERE true{condition} ORDER BY s.seq DESC LIMIT {limit})"
         )
