@@ -33,8 +33,9 @@ soak: ## The night's work: 100,000 worlds, every planted bug, 10,000 kills, 1,00
 bench: ## Measure against the hand-written limit: STORE=sqlite:PATH, JOBS=N
 	@scripts/bench.sh $(if $(STORE),--store $(STORE)) $(if $(JOBS),--jobs $(JOBS))
 
-bench-peers: ## Measure against other embedded queues, in one run
+bench-peers: ## Measure against other queues: embedded ones on SQLite, then those on PostgreSQL
 	@cargo build --release --locked -p redrive-server
 	@bench/peers/run
+	@bench/peers/postgres/run
 
 ci: test ## The same as `make test`; .ci/run calls that
