@@ -4,26 +4,28 @@
 //! Absolute numbers depend on the machine; a ratio is the median of interleaved pairs, so that whatever else the
 //! machine does meanwhile is shared by both.
 
+mod by_hand;
 mod child;
+mod ground;
 mod limit;
 mod measures;
+mod peer;
 mod report;
 mod usage;
 mod workload;
 
 use std::cell::OnceCell;
-use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum as _;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
+use self::ground::Ground;
 use self::measures::{Callers, Drain};
 use self::report::{Finding, Report, median, percentile, rounded, whole};
 use self::workload::fails;
-use crate::cli::{BenchChild, BenchOptions, ChildTask, Measure};
+use crate::cli::{BenchChild, BenchOptions, BenchPeer, ChildTask, Measure, StoreUrl};
 use crate::out;
 
 /// Places of an engine that are tried before the best of them is measured.
@@ -40,7 +42,8 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let bench = Bench::new(options)?;
     let mut report = Report::default();
     for measure in Measure::value_variants() {
-        if options.only.is_empty() || options.only.contains(measure) {
+        let usual = options.only.is_empty() && (bench.is_shared() || !measure.needs_processes());
+        if usual || options.only.contains(measure) {
             let values =
                 bench.measure(*measure).with_context(|| format!("cannot measure {}", measure.name()))?;
             report.results.push(Finding { name: measure.name(), values });
@@ -56,8 +59,13 @@ pub(crate) fn child(child: &BenchChild) -> Result<()> {
     runtime()?.block_on(child::run(child))
 }
 
+/// One part of a comparison with other queues.
+pub(crate) fn peer(part: &BenchPeer) -> Result<()> {
+    runtime()?.block_on(peer::run(part))
+}
+
 fn runtime() -> Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_time().build().context("cannot start the runtime")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")
 }
 
 /// What was found under which name.
@@ -66,26 +74,31 @@ type Values = Vec<(&'static str, Value)>;
 struct Bench<'o> {
     options: &'o BenchOptions,
     runtime: Runtime,
-    folder: TempDir,
+    ground: Ground,
     /// What was found best by trying, when first asked.
     places: OnceCell<usize>,
     batch: OnceCell<usize>,
-    crowded: OnceCell<PathBuf>,
+    crowded: OnceCell<StoreUrl>,
 }
 
 impl<'o> Bench<'o> {
     fn new(options: &'o BenchOptions) -> Result<Bench<'o>> {
-        let folder = match &options.store {
-            None => TempDir::with_prefix("redrive-bench-"),
-            Some(store) => TempDir::with_prefix_in("redrive-bench-", folder_of(&store.path)),
-        };
-        let folder =
-            folder.context("cannot make a folder for the benchmark; choose another place with --store")?;
+        let runtime = runtime()?;
+        let ground = Ground::new(options.store.as_ref(), &runtime)?;
         let (places, batch, crowded) = Default::default();
-        Ok(Bench { options, runtime: runtime()?, folder, places, batch, crowded })
+        Ok(Bench { options, runtime, ground, places, batch, crowded })
+    }
+
+    /// Whether several processes can work on the store.
+    fn is_shared(&self) -> bool {
+        matches!(self.options.store, Some(StoreUrl::Postgres(_)))
     }
 
     fn measure(&self, measure: Measure) -> Result<Values> {
+        ensure!(
+            self.is_shared() || !measure.needs_processes(),
+            "only PostgreSQL is shared by processes; write --store postgres://…"
+        );
         let name = measure.name();
         let jobs = self.options.jobs;
         let few = jobs.div_ceil(ONE_IN).max(SINGLES_MAX.min(jobs));
@@ -95,6 +108,8 @@ impl<'o> Bench<'o> {
             Measure::Enqueue64 => self.enqueue(&name, Callers::Many, jobs),
             Measure::EnqueueBulk => self.enqueue(&name, Callers::Bulk, jobs),
             Measure::Drain => self.drain(&name, jobs, 0),
+            Measure::Drain2 => self.drain_together(&name, 2),
+            Measure::Drain4 => self.drain_together(&name, 4),
             Measure::RetryPath => self.drain(&name, jobs.div_ceil(2), 2),
             Measure::Latency => self.latency(),
             Measure::Lateness => self.lateness(),
@@ -122,7 +137,23 @@ impl<'o> Bench<'o> {
         let mut values = self.pairs(
             name,
             |path| self.runtime.block_on(measures::drain(path, ours)),
-            |path| measures::drain_by_hand(path, by_hand),
+            |path| self.runtime.block_on(measures::drain_by_hand(path, by_hand)),
+        )?;
+        values.extend([("concurrency", json!(places)), ("limit_batch", json!(batch))]);
+        Ok(values)
+    }
+
+    /// Several processes on one queue, each kind after the other on a database of its own.
+    fn drain_together(&self, name: &str, processes: usize) -> Result<Values> {
+        let (jobs, places, batch) = (self.options.jobs, self.places()?, self.batch()?);
+        let race = |store: &StoreUrl, task, count: usize| {
+            child::ask(ChildTask::Fill, store, jobs)?;
+            Ok(jobs as f64 / child::race(task, processes, store, count as u64)?)
+        };
+        let mut values = self.pairs(
+            name,
+            |store| race(store, ChildTask::DrainTogether, places),
+            |store| race(store, ChildTask::DrainByHand, batch),
         )?;
         values.extend([("concurrency", json!(places)), ("limit_batch", json!(batch))]);
         Ok(values)
@@ -130,7 +161,8 @@ impl<'o> Bench<'o> {
 
     fn latency(&self) -> Result<Values> {
         let jobs = self.options.jobs.min(SINGLES_MAX);
-        let mut measured = self.on_fresh_file(|path| self.runtime.block_on(measures::latency(path, jobs)))?;
+        let mut measured =
+            self.on_fresh_ground(|path| self.runtime.block_on(measures::latency(path, jobs)))?;
         measured.sort_by(f64::total_cmp);
         Ok(vec![
             ("p50_ms", rounded(percentile(&measured, 0.5), 3)),
@@ -141,7 +173,7 @@ impl<'o> Bench<'o> {
     fn lateness(&self) -> Result<Values> {
         let jobs = self.options.jobs.min(SINGLES_MAX);
         let mut measured =
-            self.on_fresh_file(|path| self.runtime.block_on(measures::lateness(path, jobs)))?;
+            self.on_fresh_ground(|path| self.runtime.block_on(measures::lateness(path, jobs)))?;
         measured.sort_by(f64::total_cmp);
         Ok(vec![
             ("p50_ms", rounded(percentile(&measured, 0.5), 3)),
@@ -154,7 +186,7 @@ impl<'o> Bench<'o> {
     /// Of a process that only drains: this one has done more.
     fn memory(&self) -> Result<Values> {
         let (jobs, places) = (self.options.jobs, self.places()?);
-        self.on_fresh_file(|path| {
+        self.on_fresh_ground(|path| {
             self.runtime.block_on(async {
                 let engine = workload::engine(path, places, fails(0)).await?;
                 workload::enqueue_bulk(&engine, jobs).await?;
@@ -168,7 +200,7 @@ impl<'o> Bench<'o> {
     fn drain_crowded(&self, name: &str) -> Result<Values> {
         let (jobs, places) = (self.options.jobs, self.places()?);
         let crowded = self.crowded()?;
-        self.on_fresh_file(|lonely| {
+        self.on_fresh_ground(|lonely| {
             let open = |path| self.runtime.block_on(workload::engine(path, places, fails(0)));
             let (with, without) = (open(crowded)?, open(lonely)?);
             let mut pairs = Vec::new();
@@ -185,13 +217,14 @@ impl<'o> Bench<'o> {
 
     /// The places with which the engine is fastest, of those that are tried.
     fn places(&self) -> Result<usize> {
-        let rate = |path: &Path, drain| self.runtime.block_on(measures::drain(path, drain));
+        let rate = |path: &StoreUrl, drain| self.runtime.block_on(measures::drain(path, drain));
         self.best(&self.places, &PLACES, "places", rate)
     }
 
     /// The batch with which the hand-written loop is fastest, of those that are tried.
     fn batch(&self) -> Result<usize> {
-        self.best(&self.batch, &BATCHES, "jobs in a hand-written batch", measures::drain_by_hand)
+        let rate = |store: &StoreUrl, drain| self.runtime.block_on(measures::drain_by_hand(store, drain));
+        self.best(&self.batch, &BATCHES, "jobs in a hand-written batch", rate)
     }
 
     fn best(
@@ -199,7 +232,7 @@ impl<'o> Bench<'o> {
         known: &OnceCell<usize>,
         sizes: &[usize],
         what: &str,
-        rate: impl Fn(&Path, Drain) -> Result<f64>,
+        rate: impl Fn(&StoreUrl, Drain) -> Result<f64>,
     ) -> Result<usize> {
         if let Some(best) = known.get() {
             return Ok(*best);
@@ -209,7 +242,7 @@ impl<'o> Bench<'o> {
         for &places in sizes.iter().cycle().take(sizes.len() * 3) {
             out::progress(&format!("trying {places} {what}"));
             let drain = Drain { jobs: self.options.jobs, failures: 0, places };
-            let rate = self.on_fresh_file(|path| rate(path, drain))?;
+            let rate = self.on_fresh_ground(|path| rate(path, drain))?;
             if rate > best.0 {
                 best = (rate, places);
             }
@@ -218,44 +251,37 @@ impl<'o> Bench<'o> {
     }
 
     /// The file with the jobs of next month, made when first asked for.
-    fn crowded(&self) -> Result<&Path> {
+    fn crowded(&self) -> Result<&StoreUrl> {
         if self.crowded.get().is_none() {
             out::progress(&format!("enqueueing {} jobs for next month", self.options.waiting));
-            let path = self.folder.path().join("crowded.db");
-            child::ask(ChildTask::Seed, &path, self.options.waiting)?;
-            self.crowded.get_or_init(|| path);
+            let store = self.ground.fresh(&self.runtime)?;
+            child::ask(ChildTask::Seed, &store, self.options.waiting)?;
+            self.crowded.get_or_init(|| store);
         }
-        self.crowded.get().map(PathBuf::as_path).context("it was made above")
+        self.crowded.get().context("it was made above")
     }
 
     /// Ours, by hand, ours, by hand, …: each on a fresh file.
     fn pairs(
         &self,
         name: &str,
-        ours: impl Fn(&Path) -> Result<f64>,
-        by_hand: impl Fn(&Path) -> Result<f64>,
+        ours: impl Fn(&StoreUrl) -> Result<f64>,
+        by_hand: impl Fn(&StoreUrl) -> Result<f64>,
     ) -> Result<Values> {
         let mut pairs = Vec::new();
         for round in 1..=self.options.rounds {
             out::progress(&format!("{name}: round {round} of {}", self.options.rounds));
-            pairs.push((self.on_fresh_file(&ours)?, self.on_fresh_file(&by_hand)?));
+            pairs.push((self.on_fresh_ground(&ours)?, self.on_fresh_ground(&by_hand)?));
         }
         Ok(rates(&pairs))
     }
 
-    /// In a folder of its own, which is gone afterwards.
-    fn on_fresh_file<T>(&self, work: impl FnOnce(&Path) -> Result<T>) -> Result<T> {
-        let folder = TempDir::new_in(self.folder.path())?;
-        work(&folder.path().join("bench.db"))
-    }
-}
-
-/// The folder itself, or the one in which the file would be.
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        _ if path.is_dir() => path,
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
+    /// On a file or a database of its own, which is gone afterwards.
+    fn on_fresh_ground<T>(&self, work: impl FnOnce(&StoreUrl) -> Result<T>) -> Result<T> {
+        let store = self.ground.fresh(&self.runtime)?;
+        let done = work(&store);
+        self.ground.clear(&self.runtime, &store)?;
+        done
     }
 }
 

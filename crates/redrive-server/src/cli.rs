@@ -1,5 +1,6 @@
 //! The command line: what can be asked for, and how a mistake in it is answered.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -21,13 +22,16 @@ pub(crate) enum Command {
     /// A part of the benchmark that needs a process of its own
     #[command(hide = true)]
     BenchChild(BenchChild),
+    /// What a comparison with other queues asks of each of them
+    #[command(hide = true)]
+    BenchPeer(BenchPeer),
 }
 
 /// What to measure, and where.
 #[derive(Args)]
 pub(crate) struct BenchOptions {
-    /// On which disk: files are made beside PATH and removed again [default: a temporary folder]
-    #[arg(long, value_name = "sqlite:PATH")]
+    /// Where: files are made beside PATH, databases on the server, and removed again [default: a temporary folder]
+    #[arg(long, value_name = "sqlite:PATH|postgres://…")]
     pub(crate) store: Option<StoreUrl>,
     /// How many jobs the throughput measures take; the slow ones take a fixed share of it
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u64).range(1..=10_000_000))]
@@ -50,10 +54,24 @@ pub(crate) struct BenchOptions {
 #[derive(Args)]
 pub(crate) struct BenchChild {
     pub(crate) task: ChildTask,
-    /// The SQLite file
-    pub(crate) path: PathBuf,
+    /// The file or the database
+    pub(crate) store: StoreUrl,
     /// How many jobs, or how many places
     pub(crate) count: usize,
+}
+
+/// One part of a comparison with other queues: see bench/peers/postgres.
+#[derive(Args)]
+pub(crate) struct BenchPeer {
+    #[arg(long)]
+    pub(crate) store: StoreUrl,
+    #[arg(long)]
+    pub(crate) measure: String,
+    #[arg(long)]
+    pub(crate) jobs: u64,
+    /// How many run at once
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) places: usize,
 }
 
 /// What a child does.
@@ -61,10 +79,16 @@ pub(crate) struct BenchChild {
 pub(crate) enum ChildTask {
     /// Enqueue jobs that are due next month.
     Seed,
+    /// Enqueue jobs that are due now.
+    Fill,
     /// Run an engine that has nothing to do, and report what that costs.
     Idle,
     /// Run everything that is due, and report how much memory that took.
     Drain,
+    /// Say that it is ready, wait for a line, and run everything that is due.
+    DrainTogether,
+    /// The same by hand.
+    DrainByHand,
 }
 
 /// What can be measured, in the order in which it is.
@@ -80,6 +104,12 @@ pub(crate) enum Measure {
     EnqueueBulk,
     /// Jobs that do nothing, from the first claim until all have succeeded.
     Drain,
+    /// The same with two processes (PostgreSQL).
+    #[value(name = "drain_2")]
+    Drain2,
+    /// The same with four processes (PostgreSQL).
+    #[value(name = "drain_4")]
+    Drain4,
     /// From the call that enqueues to the start of the handler, on an idle engine.
     Latency,
     /// How long after its due time a job starts.
@@ -97,6 +127,11 @@ pub(crate) enum Measure {
 }
 
 impl Measure {
+    /// Whether it takes several processes on one store.
+    pub(crate) fn needs_processes(self) -> bool {
+        matches!(self, Measure::Drain2 | Measure::Drain4)
+    }
+
     /// The name on the command line and in the report.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
@@ -105,17 +140,32 @@ impl Measure {
 
 /// A store as the command line names it.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct StoreUrl {
-    pub(crate) path: PathBuf,
+pub(crate) enum StoreUrl {
+    Sqlite(PathBuf),
+    Postgres(String),
 }
 
 impl FromStr for StoreUrl {
     type Err = String;
 
     fn from_str(text: &str) -> Result<StoreUrl, String> {
+        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
+            return Ok(StoreUrl::Postgres(text.into()));
+        }
         match text.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => Ok(StoreUrl { path: path.into() }),
-            _ => Err("write sqlite: and a path, for example sqlite:/tmp/bench.db".into()),
+            Some(path) if !path.is_empty() => Ok(StoreUrl::Sqlite(path.into())),
+            _ => Err("write sqlite: and a path, for example sqlite:/tmp/bench.db, or a URL like \
+                      postgres://user@host/database"
+                .into()),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreUrl::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+            StoreUrl::Postgres(url) => f.write_str(url),
         }
     }
 }

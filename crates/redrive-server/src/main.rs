@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(options) => bench::run(&options),
         Command::BenchChild(child) => bench::child(&child),
+        Command::BenchPeer(part) => bench::peer(&part),
     };
     out::exit_code(done)
 }

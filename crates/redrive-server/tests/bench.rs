@@ -42,6 +42,32 @@ fn throughput_is_reported_beside_its_limit() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left behind");
 }
 
+#[tokio::test]
+async fn on_postgres_throughput_is_reported_beside_its_limit_for_several_processes() {
+    let database = redrive_testbed::database().await;
+    let only = ["enqueue_64", "enqueue_bulk", "drain", "drain_2", "retry_path", "drain_1m", "lateness"];
+    let mut arguments =
+        vec!["--store", database.url(), "--jobs", "200", "--waiting", "500", "--rounds", "1", "--json"];
+    only.iter().for_each(|name| arguments.extend(["--only", name]));
+    let results = results(&arguments);
+    assert_eq!(results.len(), only.len());
+    for result in &results {
+        if result["name"] == "lateness" {
+            assert_eq!(result["early"], 0);
+        } else {
+            assert!(result["ratio"].as_f64().unwrap() > 0.0, "{result}");
+        }
+    }
+}
+
+#[test]
+fn several_processes_on_one_file_are_refused() {
+    let output = bench(&["--only", "drain_2", "--jobs", "1"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("only PostgreSQL is shared by processes"), "{error}");
+}
+
 #[test]
 fn no_job_starts_before_it_is_due() {
     let results = results(&["--jobs", "30", "--only", "lateness", "--json"]);
@@ -94,7 +120,7 @@ fn a_typo_in_only_names_what_can_be_measured() {
 
 #[test]
 fn a_store_that_cannot_be_read_is_answered_with_what_to_write() {
-    for wrong in ["postgres://somewhere", "/tmp/bench.db", "sqlite:"] {
+    for wrong in ["mysql://somewhere", "/tmp/bench.db", "sqlite:"] {
         let output = bench(&["--store", wrong]);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{error}");

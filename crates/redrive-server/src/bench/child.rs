@@ -1,7 +1,7 @@
 //! What needs a process of its own: a million jobs made without leaving their memory behind, and an engine of which
 //! nothing but itself is measured.
 
-use std::path::Path;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -9,10 +9,11 @@ use anyhow::{Context as _, Result, bail};
 use redrive::{NewJob, days};
 use serde_json::{Value, json};
 
+use super::by_hand::ByHand;
 use super::report::rounded;
 use super::usage;
 use super::workload::{self, Parcel, fails};
-use crate::cli::{BenchChild, ChildTask};
+use crate::cli::{BenchChild, ChildTask, StoreUrl};
 use crate::out;
 use crate::stopwatch;
 
@@ -24,36 +25,86 @@ const SETTLE: Duration = Duration::from_secs(2);
 const WATCH: Duration = Duration::from_secs(10);
 
 /// Starts this program again for a part of the benchmark, and reads its answer.
-pub(crate) fn ask(task: ChildTask, path: &Path, count: u64) -> Result<Value> {
-    use clap::ValueEnum as _;
-    let program = std::env::current_exe().context("cannot find this program to start it again")?;
-    let task = task.to_possible_value().context("a task has a name")?;
-    let output = Command::new(program)
-        .args(["bench-child", task.get_name()])
-        .arg(path)
-        .arg(count.to_string())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("cannot start this program again")?;
+pub(crate) fn ask(task: ChildTask, store: &StoreUrl, count: u64) -> Result<Value> {
+    let output = command(task, store, count)?.output().context("cannot start this program again")?;
     if !output.status.success() {
         bail!("the part of the benchmark that runs in its own process failed ({})", output.status);
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
+fn command(task: ChildTask, store: &StoreUrl, count: u64) -> Result<Command> {
+    use clap::ValueEnum as _;
+    let program = std::env::current_exe().context("cannot find this program to start it again")?;
+    let task = task.to_possible_value().context("a task has a name")?;
+    let mut command = Command::new(program);
+    command.args(["bench-child", task.get_name(), &store.to_string(), &count.to_string()]);
+    command.stderr(Stdio::inherit());
+    Ok(command)
+}
+
+/// Several at once, begun together when all are ready; answers when the last has ended, in seconds.
+pub(crate) fn race(task: ChildTask, processes: usize, store: &StoreUrl, count: u64) -> Result<f64> {
+    let mut runners = Vec::new();
+    for _ in 0..processes {
+        let mut command = command(task, store, count)?;
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let mut said = BufReader::new(child.stdout.take().context("its output is piped")?);
+        said.read_line(&mut String::new())?;
+        runners.push((child, said));
+    }
+    let began = stopwatch::now();
+    for (child, _) in &mut runners {
+        // Closing its input is the signal.
+        drop(child.stdin.take());
+    }
+    for (child, said) in &mut runners {
+        said.read_line(&mut String::new())?;
+        if !child.wait()?.success() {
+            bail!("a process that drains failed");
+        }
+    }
+    Ok((stopwatch::now() - began).as_secs_f64())
+}
+
 /// In the child: does it, and answers with one JSON object.
 pub(crate) async fn run(child: &BenchChild) -> Result<()> {
-    let BenchChild { task, path, count } = child;
+    let BenchChild { task, store, count } = child;
     let answer = match task {
-        ChildTask::Seed => seed(path, *count as u64).await?,
-        ChildTask::Idle => idle(path, *count).await?,
-        ChildTask::Drain => drain(path, *count).await?,
+        ChildTask::Seed => seed(store, *count as u64).await?,
+        ChildTask::Fill => {
+            let engine = workload::engine(store, 1, fails(0)).await?;
+            workload::enqueue_bulk(&engine, *count as u64).await?;
+            json!({})
+        }
+        ChildTask::Idle => idle(store, *count).await?,
+        ChildTask::Drain => drain(store, *count).await?,
+        ChildTask::DrainTogether => {
+            let engine = workload::engine(store, *count, fails(0)).await?;
+            ready()?;
+            engine.drain_due().await?;
+            json!({})
+        }
+        ChildTask::DrainByHand => {
+            let StoreUrl::Postgres(url) = store else { bail!("only PostgreSQL is shared by processes") };
+            let limit = ByHand::open(url).await?;
+            ready()?;
+            limit.drain(*count, 0).await?;
+            json!({})
+        }
     };
     out::answer(&answer.to_string());
     Ok(())
 }
 
-async fn seed(path: &Path, jobs: u64) -> Result<Value> {
+/// Says that it is ready, and waits until its input ends.
+fn ready() -> Result<()> {
+    out::answer("ready");
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    Ok(())
+}
+
+async fn seed(path: &StoreUrl, jobs: u64) -> Result<Value> {
     let engine = workload::engine(path, 1, fails(0)).await?;
     let mut next = 0;
     while next < jobs {
@@ -65,7 +116,7 @@ async fn seed(path: &Path, jobs: u64) -> Result<Value> {
     Ok(json!({}))
 }
 
-async fn idle(path: &Path, places: usize) -> Result<Value> {
+async fn idle(path: &StoreUrl, places: usize) -> Result<Value> {
     let engine = workload::engine(path, places, fails(0)).await?;
     let mut used = None;
     engine
@@ -86,7 +137,7 @@ async fn idle(path: &Path, places: usize) -> Result<Value> {
     }))
 }
 
-async fn drain(path: &Path, places: usize) -> Result<Value> {
+async fn drain(path: &StoreUrl, places: usize) -> Result<Value> {
     let engine = workload::engine(path, places, fails(0)).await?;
     engine.drain().await?;
     workload::close(engine, path).await?;

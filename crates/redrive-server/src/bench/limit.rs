@@ -59,10 +59,10 @@ pub(crate) struct Limit {
 
 /// A job as it is written.
 pub(crate) struct Row {
-    id: String,
-    payload: String,
-    created_at: i64,
-    checksum: u32,
+    pub(crate) id: String,
+    pub(crate) payload: String,
+    pub(crate) created_at: i64,
+    pub(crate) checksum: u32,
 }
 
 /// Makes rows. Each caller has one.
@@ -90,7 +90,7 @@ impl Maker {
 }
 
 /// As the store computes it.
-fn checksum(id: JobId, kind: &str, payload: &str, created_at: i64) -> u32 {
+pub(crate) fn checksum(id: JobId, kind: &str, payload: &str, created_at: i64) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&id.as_u128().to_be_bytes());
     hasher.update(kind.as_bytes());
@@ -374,7 +374,8 @@ mod tests {
     async fn the_hand_written_loop_leaves_the_same_rows_as_the_engine() {
         let folder = tempfile::tempdir().unwrap();
         let [ours, by_hand] = ["ours.db", "by_hand.db"].map(|name| folder.path().join(name));
-        let engine = workload::engine(&ours, 8, workload::fails(2)).await.unwrap();
+        let store = crate::cli::StoreUrl::Sqlite(ours.clone());
+        let engine = workload::engine(&store, 8, workload::fails(2)).await.unwrap();
         workload::enqueue_bulk(&engine, 3).await.unwrap();
         let limit = Limit::open(&by_hand).unwrap();
         limit.enqueue(3, workload::BULK).unwrap();

@@ -1,6 +1,5 @@
 //! What is measured of the engine, and of the hand-written loop beside it.
 
-use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -9,16 +8,18 @@ use redrive::{Attempt, Clock, Engine, NewJob, Rng, millis};
 use tokio::sync::{mpsc as queue, oneshot};
 use tokio::task::JoinSet;
 
+use super::by_hand::{self, ByHand};
 use super::limit::{Limit, Maker};
 use super::workload::{self, BULK, Parcel, fails};
+use crate::cli::StoreUrl;
 use crate::stopwatch;
 
 /// How many callers enqueue at once.
-const CALLERS: u64 = 64;
+pub(crate) const CALLERS: u64 = 64;
 /// Places of an engine of which speed is not asked.
 pub(crate) const PLACES: usize = 1_024;
 
-fn per_second(count: u64, began: Instant) -> f64 {
+pub(crate) fn per_second(count: u64, began: Instant) -> f64 {
     count as f64 / (stopwatch::now() - began).as_secs_f64()
 }
 
@@ -34,8 +35,8 @@ pub(crate) enum Callers {
 }
 
 /// Jobs per second that the engine takes.
-pub(crate) async fn enqueue(path: &Path, callers: Callers, jobs: u64) -> Result<f64> {
-    let engine = workload::engine(path, PLACES, fails(0)).await?;
+pub(crate) async fn enqueue(store: &StoreUrl, callers: Callers, jobs: u64) -> Result<f64> {
+    let engine = workload::engine(store, PLACES, fails(0)).await?;
     let began = stopwatch::now();
     match callers {
         Callers::One => {
@@ -62,12 +63,16 @@ pub(crate) async fn enqueue(path: &Path, callers: Callers, jobs: u64) -> Result<
     }
     let rate = per_second(jobs, began);
     ensure!(workload::totals(&engine).await?.enqueued == jobs, "not all jobs were enqueued");
-    workload::close(engine, path).await?;
+    workload::close(engine, store).await?;
     Ok(rate)
 }
 
 /// Jobs per second that the hand-written loop takes.
-pub(crate) async fn enqueue_by_hand(path: &Path, callers: Callers, jobs: u64) -> Result<f64> {
+pub(crate) async fn enqueue_by_hand(store: &StoreUrl, callers: Callers, jobs: u64) -> Result<f64> {
+    let path = match store {
+        StoreUrl::Sqlite(path) => path,
+        StoreUrl::Postgres(url) => return by_hand::enqueue(url, callers, jobs).await,
+    };
     let limit = Limit::open(path)?;
     let began = stopwatch::now();
     match callers {
@@ -116,25 +121,36 @@ impl Drain {
 }
 
 /// Attempts per second of the engine.
-pub(crate) async fn drain(path: &Path, drain: Drain) -> Result<f64> {
-    let engine = workload::engine(path, drain.places, fails(drain.failures)).await?;
+pub(crate) async fn drain(store: &StoreUrl, drain: Drain) -> Result<f64> {
+    let engine = workload::engine(store, drain.places, fails(drain.failures)).await?;
     workload::enqueue_bulk(&engine, drain.jobs).await?;
     let began = stopwatch::now();
     engine.drain().await?;
     let rate = per_second(drain.attempts(), began);
     ensure!(workload::totals(&engine).await?.succeeded == drain.jobs, "not all jobs have succeeded");
-    workload::close(engine, path).await?;
+    workload::close(engine, store).await?;
     Ok(rate)
 }
 
 /// Attempts per second of the hand-written loop.
-pub(crate) fn drain_by_hand(path: &Path, drain: Drain) -> Result<f64> {
-    let limit = Limit::open(path)?;
-    limit.enqueue(drain.jobs, BULK)?;
-    let began = stopwatch::now();
-    let attempts = limit.drain(drain.places, drain.failures)?;
-    let rate = per_second(drain.attempts(), began);
-    ensure!(attempts == drain.attempts() && limit.done()? == drain.jobs, "not all jobs were done by hand");
+pub(crate) async fn drain_by_hand(store: &StoreUrl, drain: Drain) -> Result<f64> {
+    let (rate, attempts, done) = match store {
+        StoreUrl::Sqlite(path) => {
+            let limit = Limit::open(path)?;
+            limit.enqueue(drain.jobs, BULK)?;
+            let began = stopwatch::now();
+            let attempts = limit.drain(drain.places, drain.failures)?;
+            (per_second(drain.attempts(), began), attempts, limit.done()?)
+        }
+        StoreUrl::Postgres(url) => {
+            let limit = ByHand::open(url).await?;
+            limit.enqueue(drain.jobs, BULK).await?;
+            let began = stopwatch::now();
+            let attempts = limit.drain(drain.places, drain.failures).await?;
+            (per_second(drain.attempts(), began), attempts, limit.done().await?)
+        }
+    };
+    ensure!(attempts == drain.attempts() && done == drain.jobs, "not all jobs were done by hand");
     Ok(rate)
 }
 
@@ -164,7 +180,7 @@ struct Start {
 }
 
 impl Watched {
-    async fn begin(path: &Path) -> Result<Watched> {
+    async fn begin(store: &StoreUrl) -> Result<Watched> {
         let (seen, starts) = queue::unbounded_channel();
         let handler = move |attempt: Attempt<Parcel>| {
             let start =
@@ -173,7 +189,7 @@ impl Watched {
             drop(seen.send(start));
             async {}
         };
-        let engine = workload::engine(path, PLACES, handler).await?;
+        let engine = workload::engine(store, PLACES, handler).await?;
         let (stop, stopped) = oneshot::channel::<()>();
         let runner = engine.clone();
         let run = tokio::spawn(async move { runner.run(async { drop(stopped.await) }).await });
@@ -184,34 +200,34 @@ impl Watched {
         self.starts.recv().await.context("the engine has ended")
     }
 
-    async fn end(self, path: &Path) -> Result<()> {
+    async fn end(self, store: &StoreUrl) -> Result<()> {
         drop(self.stop);
         self.run.await??;
-        workload::close(self.engine, path).await
+        workload::close(self.engine, store).await
     }
 }
 
 /// Milliseconds from the call that enqueues a job to its start, one job after another on an idle engine.
-pub(crate) async fn latency(path: &Path, jobs: u64) -> Result<Vec<f64>> {
-    let mut watched = Watched::begin(path).await?;
+pub(crate) async fn latency(store: &StoreUrl, jobs: u64) -> Result<Vec<f64>> {
+    let mut watched = Watched::begin(store).await?;
     let mut measured = Vec::new();
     for number in 0..jobs {
         let began = stopwatch::now();
         watched.engine.enqueue(Parcel::new(number)).await?;
         measured.push((watched.next().await?.at - began).as_secs_f64() * 1_000.0);
     }
-    watched.end(path).await?;
+    watched.end(store).await?;
     Ok(measured)
 }
 
 /// Milliseconds from a job's due time to its start by the system's clock, of jobs due at random times. Negative would
 /// be early.
-pub(crate) async fn lateness(path: &Path, jobs: u64) -> Result<Vec<f64>> {
+pub(crate) async fn lateness(store: &StoreUrl, jobs: u64) -> Result<Vec<f64>> {
     /// Time to enqueue them all before the first is due.
     const LEAD: Duration = millis(500);
     /// Due on average one after this: 500 jobs within five seconds.
     const APART_MS: u64 = 10;
-    let mut watched = Watched::begin(path).await?;
+    let mut watched = Watched::begin(store).await?;
     let first = Clock::system().now() + LEAD;
     let mut rng = Rng::from_os();
     let due: Vec<_> = (0..jobs).map(|_| first + millis(rng.up_to(jobs * APART_MS))).collect();
@@ -223,6 +239,6 @@ pub(crate) async fn lateness(path: &Path, jobs: u64) -> Result<Vec<f64>> {
         let due = due.get(usize::try_from(start.number)?).context("only these were enqueued")?;
         measured.push(start.wall_ms - due.as_millis() as f64);
     }
-    watched.end(path).await?;
+    watched.end(store).await?;
     Ok(measured)
 }

@@ -1,11 +1,14 @@
 //! What the jobs of the benchmark are, and the engine that runs them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use redrive::{Attempt, Engine, Failure, Handler, Payload, Policy, Queue, SqliteStore};
+use redrive::{Attempt, Engine, Failure, Handler, Payload, Policy, PostgresStore, Queue, SqliteStore, Store};
 use serde::{Deserialize, Serialize};
+
+use crate::cli::StoreUrl;
 
 /// Jobs of one call in bulk.
 pub(crate) const BULK: u64 = 1_000;
@@ -46,11 +49,18 @@ pub(crate) fn policy() -> Policy {
     Policy::immediate().attempts(5)
 }
 
-/// An engine on a file, which is made if it is not there.
-pub(crate) async fn engine(path: &Path, places: usize, handler: impl Handler<Parcel>) -> Result<Engine> {
-    let store = SqliteStore::open(path).await?;
+/// Opens a store, which is made if it is not there.
+pub(crate) async fn open(store: &StoreUrl) -> Result<Arc<dyn Store>> {
+    Ok(match store {
+        StoreUrl::Sqlite(path) => Arc::new(SqliteStore::open(path).await?),
+        StoreUrl::Postgres(url) => Arc::new(PostgresStore::connect(url).await?),
+    })
+}
+
+/// An engine on a store.
+pub(crate) async fn engine(store: &StoreUrl, places: usize, handler: impl Handler<Parcel>) -> Result<Engine> {
     let queue = Queue::new(redrive::DEFAULT_QUEUE).concurrency(places).policy(policy());
-    Ok(Engine::builder(store).queue(queue).handle(handler).build()?)
+    Ok(Engine::on(open(store).await?).queue(queue).handle(handler).build()?)
 }
 
 /// Enqueues in bulk.
@@ -73,9 +83,10 @@ pub(crate) async fn totals(engine: &Engine) -> Result<redrive::Tally> {
 
 /// Lets an engine go and waits until its file is closed: copying the log into it must not disturb what is measured
 /// next.
-pub(crate) async fn close(engine: Engine, path: &Path) -> Result<()> {
+pub(crate) async fn close(engine: Engine, store: &StoreUrl) -> Result<()> {
     const LOOKS_MAX: usize = 10_000;
     drop(engine);
+    let StoreUrl::Sqlite(path) = store else { return Ok(()) };
     let mut log = path.as_os_str().to_owned();
     log.push("-wal");
     let log = PathBuf::from(log);
