@@ -1,10 +1,12 @@
 -- What people and reporting tools may read: retry_schedules, retry_queue, queued_operations, failed_jobs, dead_letters.
 -- Their columns stay as they are; tables, and the other views here, may change. Each view tells of all retained jobs in
 -- the words of its readers. A filter on the status leaves only the tables that can have it, and due times come in the
--- order of an index, so that the first few of a million are found without sorting them.
+-- order of an index, so that the first few of a million are found without sorting them. That index is what readers cost
+-- those who write: a sixth more time and 67 bytes more of WAL for a job that is enqueued in bulk.
 
 CREATE INDEX live_at ON redrive.live (to_timestamp(due_at::double precision / 1000));
 CREATE INDEX dead_at ON redrive.dead (to_timestamp(finished_at::double precision / 1000));
+CREATE INDEX jobs_external ON redrive.jobs (id) WHERE external;
 
 CREATE FUNCTION redrive.instant(p_ms bigint) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
     SELECT to_timestamp(p_ms::double precision / 1000)
@@ -25,7 +27,7 @@ CREATE FUNCTION redrive.as_integer(p_count bigint) RETURNS integer LANGUAGE sql 
 $$;
 
 -- Where each job stands. What a state's part cannot have is a constant, so that a filter on it leaves the part out.
--- Waiting jobs come straight from their table, without a condition: only so is the order of its index of any use.
+-- Jobs come straight from their tables, and the conditions after: only so are the indexes of any use.
 CREATE VIEW redrive.standing AS
 SELECT s.*
 FROM (
@@ -33,26 +35,28 @@ FROM (
            l.crashes, l.expires_at, NULL::uuid AS holder, NULL::bigint AS claimed_at, NULL::bigint AS finished_at,
            coalesce((SELECT a.ended_at FROM redrive.attempts AS a WHERE a.seq = l.seq ORDER BY a.attempt DESC LIMIT 1),
                     (SELECT j.created_at FROM redrive.jobs AS j WHERE j.id = l.id)) AS changed_at,
-           CASE WHEN l.held THEN 'order' ELSE coalesce(l.reason, 'scheduled') END AS reason, NULL::text AS fingerprint
+           CASE WHEN l.held THEN 'order' ELSE coalesce(l.reason, 'scheduled') END AS reason, NULL::text AS fingerprint,
+           false AS cancelled
     FROM redrive.live AS l
     UNION ALL
     SELECT 'running', l.seq, l.id, l.queue, l.due_at, NULL, l.attempt, l.failures, l.crashes,
-           l.expires_at, r.holder, r.claimed_at, NULL, r.claimed_at, NULL, NULL
+           l.expires_at, r.holder, r.claimed_at, NULL, r.claimed_at, NULL, NULL, false
     FROM redrive.running AS r JOIN redrive.live AS l ON l.seq = r.seq AND l.attempt = r.attempt
     UNION ALL
     SELECT 'dead', d.seq, d.id, d.queue, coalesce(d.started_at, d.finished_at), NULL, d.attempt, d.failures, d.crashes,
-           NULL, NULL, NULL, d.finished_at, d.finished_at, d.why, d.fingerprint
+           NULL, NULL, NULL, d.finished_at, d.finished_at, d.why, d.fingerprint, false
     FROM redrive.dead AS d
     UNION ALL
     SELECT 'succeeded', d.seq, d.id, d.queue, coalesce(d.started_at, d.finished_at), NULL, d.attempt, d.failures,
-           d.crashes, NULL, NULL, NULL, d.finished_at, d.finished_at, NULL, NULL
-    FROM redrive.done AS d WHERE NOT d.cancelled
+           d.crashes, NULL, NULL, NULL, d.finished_at, d.finished_at, NULL, NULL, d.cancelled
+    FROM redrive.done AS d
     UNION ALL
     SELECT 'cancelled', d.seq, d.id, d.queue, coalesce(d.started_at, d.finished_at), NULL, d.attempt, d.failures,
-           d.crashes, NULL, NULL, NULL, d.finished_at, d.finished_at, NULL, NULL
-    FROM redrive.done AS d WHERE d.cancelled
+           d.crashes, NULL, NULL, NULL, d.finished_at, d.finished_at, NULL, NULL, d.cancelled
+    FROM redrive.done AS d
 ) AS s
-WHERE s.state <> 'waiting' OR (s.seq, s.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r);
+WHERE (s.state <> 'waiting' OR (s.seq, s.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r))
+  AND (s.state <> 'succeeded' OR NOT s.cancelled) AND (s.state <> 'cancelled' OR s.cancelled);
 
 CREATE VIEW redrive.policy_terms AS
 SELECT p.id, b.backoff ->> 'kind' AS kind, redrive.span_seconds(b.backoff ->> 'base') AS base_seconds,
@@ -65,8 +69,9 @@ FROM redrive.policies AS p CROSS JOIN LATERAL (SELECT p.body::json -> 'backoff' 
 
 -- Everything the views for readers choose from.
 CREATE VIEW redrive.overview AS
-SELECT s.state, s.id, s.seq AS place, j.kind, q.name AS queue, j.priority, j.payload, j.labels, j.parent, j.unique_key,
-       j.ordering_key, j.external, s.attempt, s.failures, s.crashes, s.reason, s.fingerprint, h.name AS holder,
+SELECT s.state, j.id, s.id AS stands, s.seq AS place, j.kind, q.name AS queue, j.priority, j.payload, j.labels,
+       j.parent, j.unique_key, j.ordering_key, j.external, s.attempt, s.failures, s.crashes, s.reason,
+       s.fingerprint, h.name AS holder,
        -- The first execution is a retry only if the first failure happened outside.
        CASE WHEN j.external THEN 0 ELSE 1 END AS first,
        least(coalesce(p.max_retries, p.max_attempts - CASE WHEN j.external THEN 0 ELSE 1 END), p.listed) AS retries_max,
@@ -77,7 +82,7 @@ SELECT s.state, s.id, s.seq AS place, j.kind, q.name AS queue, j.priority, j.pay
        redrive.instant(s.finished_at) AS finished_at, redrive.instant(coalesce(s.expires_at, j.deadline)) AS expires_at,
        redrive.instant(j.created_at) AS created_at, redrive.instant(s.changed_at) AS changed_at
 FROM redrive.standing AS s
-LEFT JOIN redrive.jobs AS j ON j.id = s.id
+LEFT JOIN redrive.jobs AS j ON j.id = s.id AND j.seq = s.seq
 LEFT JOIN redrive.queues AS q ON q.id = s.queue
 LEFT JOIN redrive.policy_terms AS p ON p.id = j.policy
 LEFT JOIN redrive.holders AS h ON h.id = s.holder;
@@ -136,7 +141,9 @@ SELECT o.id, o.kind, o.failures AS retry_count, o.next_at AS next_retry_at, o.la
        CASE o.state WHEN 'running' THEN 'processing' ELSE 'failed' END AS status, o.reason, o.payload, o.created_at,
        o.changed_at AS updated_at, o.queue, o.place
 FROM redrive.overview AS o
-WHERE o.state IN ('waiting', 'running', 'dead') AND (o.state = 'dead' OR o.failures > 0 OR o.crashes > 0 OR o.external);
+WHERE o.state IN ('waiting', 'running', 'dead')
+  AND (o.state = 'dead' OR o.failures > 0 OR o.crashes > 0
+       OR EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = o.stands AND j.external));
 
 -- Jobs that need a person.
 CREATE VIEW redrive.dead_letters AS

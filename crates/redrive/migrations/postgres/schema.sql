@@ -1209,7 +1209,8 @@ CREATE VIEW redrive.standing AS
     s.finished_at,
     s.changed_at,
     s.reason,
-    s.fingerprint
+    s.fingerprint,
+    s.cancelled
    FROM ( SELECT 'waiting'::text AS state,
             l.seq,
             l.id,
@@ -1234,7 +1235,8 @@ CREATE VIEW redrive.standing AS
                     WHEN l.held THEN 'order'::text
                     ELSE COALESCE(l.reason, 'scheduled'::text)
                 END AS reason,
-            NULL::text AS fingerprint
+            NULL::text AS fingerprint,
+            false AS cancelled
            FROM redrive.live l
         UNION ALL
          SELECT 'running'::text,
@@ -1252,7 +1254,8 @@ CREATE VIEW redrive.standing AS
             NULL::bigint,
             r.claimed_at,
             NULL::text,
-            NULL::text
+            NULL::text,
+            false
            FROM (redrive.running r
              JOIN redrive.live l ON (((l.seq = r.seq) AND (l.attempt = r.attempt))))
         UNION ALL
@@ -1271,7 +1274,8 @@ CREATE VIEW redrive.standing AS
             d.finished_at,
             d.finished_at,
             d.why,
-            d.fingerprint
+            d.fingerprint,
+            false
            FROM redrive.dead d
         UNION ALL
          SELECT 'succeeded'::text,
@@ -1289,9 +1293,9 @@ CREATE VIEW redrive.standing AS
             d.finished_at,
             d.finished_at,
             NULL::text,
-            NULL::text
+            NULL::text,
+            d.cancelled
            FROM redrive.done d
-          WHERE (NOT d.cancelled)
         UNION ALL
          SELECT 'cancelled'::text,
             d.seq,
@@ -1308,16 +1312,17 @@ CREATE VIEW redrive.standing AS
             d.finished_at,
             d.finished_at,
             NULL::text,
-            NULL::text
-           FROM redrive.done d
-          WHERE d.cancelled) s
-  WHERE ((s.state <> 'waiting'::text) OR (NOT ((s.seq, s.attempt) IN ( SELECT r.seq,
+            NULL::text,
+            d.cancelled
+           FROM redrive.done d) s
+  WHERE (((s.state <> 'waiting'::text) OR (NOT ((s.seq, s.attempt) IN ( SELECT r.seq,
             r.attempt
-           FROM redrive.running r))));
+           FROM redrive.running r)))) AND ((s.state <> 'succeeded'::text) OR (NOT s.cancelled)) AND ((s.state <> 'cancelled'::text) OR s.cancelled));
 
 CREATE VIEW redrive.overview AS
  SELECT s.state,
-    s.id,
+    j.id,
+    s.id AS stands,
     s.seq AS place,
     j.kind,
     q.name AS queue,
@@ -1362,7 +1367,7 @@ CREATE VIEW redrive.overview AS
     redrive.instant(j.created_at) AS created_at,
     redrive.instant(s.changed_at) AS changed_at
    FROM ((((redrive.standing s
-     LEFT JOIN redrive.jobs j ON ((j.id = s.id)))
+     LEFT JOIN redrive.jobs j ON (((j.id = s.id) AND (j.seq = s.seq))))
      LEFT JOIN redrive.queues q ON ((q.id = s.queue)))
      LEFT JOIN redrive.policy_terms p ON ((p.id = j.policy)))
      LEFT JOIN redrive.holders h ON ((h.id = s.holder)));
@@ -1420,7 +1425,9 @@ CREATE VIEW redrive.failed_jobs AS
     o.queue,
     o.place
    FROM redrive.overview o
-  WHERE ((o.state = ANY (ARRAY['waiting'::text, 'running'::text, 'dead'::text])) AND ((o.state = 'dead'::text) OR (o.failures > 0) OR (o.crashes > 0) OR o.external));
+  WHERE ((o.state = ANY (ARRAY['waiting'::text, 'running'::text, 'dead'::text])) AND ((o.state = 'dead'::text) OR (o.failures > 0) OR (o.crashes > 0) OR (EXISTS ( SELECT 1
+           FROM redrive.jobs j
+          WHERE ((j.id = o.stands) AND j.external)))));
 
 CREATE TABLE redrive.jobs_other (
     id uuid NOT NULL,
@@ -1648,6 +1655,10 @@ CREATE INDEX done_seq ON ONLY redrive.done USING btree (seq);
 
 CREATE INDEX done_other_seq_idx ON redrive.done_other USING btree (seq);
 
+CREATE INDEX jobs_external ON ONLY redrive.jobs USING btree (id) WHERE external;
+
+CREATE INDEX jobs_other_id_idx ON redrive.jobs_other USING btree (id) WHERE external;
+
 CREATE INDEX jobs_parent ON ONLY redrive.jobs USING btree (parent) WHERE (parent IS NOT NULL);
 
 CREATE INDEX jobs_other_parent_idx ON redrive.jobs_other USING btree (parent) WHERE (parent IS NOT NULL);
@@ -1667,6 +1678,8 @@ CREATE UNIQUE INDEX policies_body ON redrive.policies USING btree (hashtextexten
 ALTER INDEX redrive.attempts_seq ATTACH PARTITION redrive.attempts_other_seq_attempt_idx;
 
 ALTER INDEX redrive.done_seq ATTACH PARTITION redrive.done_other_seq_idx;
+
+ALTER INDEX redrive.jobs_external ATTACH PARTITION redrive.jobs_other_id_idx;
 
 ALTER INDEX redrive.jobs_parent ATTACH PARTITION redrive.jobs_other_parent_idx;
 
