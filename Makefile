@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt sim soak bench bench-peers ci
+.PHONY: help run test check fmt schema sim soak bench bench-peers ci
 
 SEEDS ?= 500
 SEED ?=
@@ -23,6 +23,9 @@ check: ## The quick part of `make test`: format, clippy, tidy
 
 fmt: ## Format all Rust code
 	@cargo fmt --all
+
+schema: ## Write the dumps of the schemas that the migrations make
+	@REDRIVE_WRITE_SCHEMA=1 scripts/nextest.sh -p redrive --all-features --test schema
 
 sim: ## Simulated worlds: SEEDS=500 of them, or SEED=7 to replay one
 	@REDRIVE_SIM_SEEDS=$(SEEDS) $(if $(SEED),REDRIVE_SIM_SEED=$(SEED)) REDRIVE_TEST_POSTGRES=none scripts/nextest.sh -p redrive --all-features --test sim

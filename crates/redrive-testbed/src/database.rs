@@ -35,6 +35,27 @@ impl Database {
     pub fn name(&self) -> &str {
         &self.name
     }
+
+    /// What `pg_dump` says of a schema, without what differs from one dump, or one day's partitions, to the next.
+    ///
+    /// # Panics
+    ///
+    /// If `pg_dump` does not succeed.
+    #[must_use]
+    pub fn schema(&self, schema: &str) -> String {
+        let days = format!("{schema}.*_{}", "[0-9]".repeat(8));
+        let mut dump = Command::new(programs().join("pg_dump"));
+        dump.args(["--schema-only", "--no-owner", "--no-privileges", "--schema", schema, "-T", &days]);
+        let output = dump.args(["-d", &self.url]).output().expect("pg_dump is beside psql");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let text = String::from_utf8(output.stdout).expect("a schema is text");
+        let told = |line: &&str| {
+            !["--", "SET ", "SELECT pg_catalog.", "\\"].iter().any(|sign| line.starts_with(sign))
+        };
+        let mut lines: Vec<&str> = text.lines().filter(told).collect();
+        lines.dedup_by(|next, line| next.is_empty() && line.is_empty());
+        format!("{}\n", lines.join("\n").trim())
+    }
 }
 
 /// An empty database for one test.

@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0004_enqueue.sql"),
     include_str!("../../../migrations/postgres/0005_steer.sql"),
     include_str!("../../../migrations/postgres/0006_days.sql"),
+    include_str!("../../../migrations/postgres/0007_views.sql"),
 ];
 
 /// Held by whoever changes the schema.

@@ -19,7 +19,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// The migrations, in order. Numbers are positions: the first is 1.
-pub(super) const MIGRATIONS: [&str; 1] = [include_str!("../../../migrations/sqlite/0001_jobs.sql")];
+pub(super) const MIGRATIONS: [&str; 2] = [
+    include_str!("../../../migrations/sqlite/0001_jobs.sql"),
+    include_str!("../../../migrations/sqlite/0002_views.sql"),
+];
 
 /// Takes the file for this process. The lock goes with the process, however it ends.
 pub(super) fn lock(path: &Path) -> Result<File> {

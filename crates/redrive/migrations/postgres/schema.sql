@@ -1,0 +1,1686 @@
+CREATE SCHEMA redrive;
+
+CREATE FUNCTION redrive.admit(p_lanes integer[], p_limits jsonb, p_jobs jsonb) RETURNS TABLE(job uuid, how text)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;
+BEGIN
+    IF cardinality(p_lanes) > 0 THEN
+        PERFORM redrive.lock_lanes(p_lanes);
+    END IF;
+    FOR v_limit IN
+        SELECT * FROM jsonb_to_recordset(p_limits) AS l (queue integer, name text, capacity bigint, ids uuid[])
+        ORDER BY l.queue
+    LOOP
+        -- One at a time, or two would each take the last place.
+        PERFORM pg_advisory_xact_lock(1380209239, v_limit.queue);
+        SELECT count(*) INTO v_live
+        FROM (SELECT 1 FROM redrive.live AS l WHERE l.queue = v_limit.queue LIMIT v_limit.capacity + 1) AS live;
+        IF v_live + cardinality(v_limit.ids) > v_limit.capacity THEN
+            -- What is there already takes no place twice.
+            SELECT count(*) INTO v_new FROM unnest(v_limit.ids) AS i (id)
+            WHERE NOT EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = i.id);
+            IF v_new > 0 AND v_live + v_new > v_limit.capacity THEN
+                RAISE EXCEPTION 'queue full' USING ERRCODE = 'RD003', DETAIL = v_limit.name, HINT = v_limit.capacity;
+            END IF;
+        END IF;
+    END LOOP;
+    FOR v_job IN SELECT * FROM jsonb_array_elements(p_jobs) LOOP
+        SELECT a.job, a.how INTO job, how FROM redrive.admit_one(v_job) AS a;
+        RETURN NEXT;
+        IF how = 'created' THEN
+            INSERT INTO redrive.tallies (queue, counts) VALUES ((v_job ->> 'queue')::integer, '{"enqueued": 1}');
+        END IF;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION redrive.admit_one(p_job jsonb, OUT job uuid, OUT how text) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id CONSTANT uuid := (p_job ->> 'id')::uuid;
+    v_key CONSTANT text := p_job ->> 'unique_key';
+    v_queue CONSTANT integer := (p_job ->> 'queue')::integer;
+    v_seq bigint;
+    v_there record;
+BEGIN
+    job := v_id;
+    IF EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = v_id) THEN
+        how := 'existing';
+        RETURN;
+    END IF;
+    v_seq := nextval('redrive.places');
+    WHILE v_key IS NOT NULL LOOP
+        INSERT INTO redrive.keys (key, seq, id) VALUES (v_key, v_seq, v_id) ON CONFLICT (key) DO NOTHING;
+        EXIT WHEN FOUND;
+        SELECT k.seq, k.id INTO v_there FROM redrive.keys AS k WHERE k.key = v_key;
+        CONTINUE WHEN NOT FOUND;
+        job := v_there.id;
+        CASE p_job ->> 'on_conflict'
+        WHEN 'reject' THEN
+            RAISE EXCEPTION 'key taken' USING ERRCODE = 'RD001', DETAIL = v_key;
+        WHEN 'replace' THEN
+            PERFORM redrive.replace(v_there.seq, v_key, p_job -> 'replacement');
+            how := 'replaced';
+        ELSE
+            how := 'existing';
+        END CASE;
+        RETURN;
+    END LOOP;
+    how := 'created';
+    INSERT INTO redrive.jobs
+    SELECT v_id, v_seq, j.queue, j.policy, j.created_at, j.due_at, j.checksum, j.priority, coalesce(j.external, false),
+           j.deadline, j.start_by, j.timeout_ms, j.revived_at, j.parent, j.kind, j.unique_key, j.ordering_key,
+           j.destination, j.labels, j.payload
+    FROM jsonb_to_record(p_job) AS j (
+        queue integer, policy integer, created_at bigint, due_at bigint, checksum bigint, priority smallint,
+        external boolean, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text,
+        unique_key text, ordering_key text, destination text, labels text, payload text);
+    PERFORM redrive.stand(v_seq, p_job);
+    PERFORM redrive.remember(v_seq, p_job -> 'history');
+    PERFORM redrive.know_band(v_queue, (p_job ->> 'priority')::smallint);
+END $$;
+
+CREATE FUNCTION redrive.as_integer(p_count bigint) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT least(greatest(p_count, 0), 2147483647)::integer
+$$;
+
+CREATE FUNCTION redrive.bring_back_one(p_seq bigint, p_id uuid, p_attempt integer, p_key text, p_stand jsonb, p_deadline bigint, p_start_by bigint, p_revived_at bigint) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_there boolean;
+BEGIN
+    IF p_key IS NOT NULL THEN
+        -- A dead job does not hold its key, so another may have it by now.
+        INSERT INTO redrive.keys (key, seq, id) VALUES (p_key, p_seq, p_id) ON CONFLICT (key) DO NOTHING;
+        IF NOT FOUND THEN
+            RETURN 'taken';
+        END IF;
+    END IF;
+    DELETE FROM redrive.dead AS d WHERE d.seq = p_seq AND d.attempt = p_attempt;
+    v_there := FOUND;
+    IF NOT v_there THEN
+        DELETE FROM redrive.done AS d WHERE d.seq = p_seq AND d.attempt = p_attempt AND d.cancelled;
+        v_there := FOUND;
+    END IF;
+    IF NOT v_there THEN
+        IF p_key IS NOT NULL THEN
+            DELETE FROM redrive.keys AS k WHERE k.key = p_key AND k.seq = p_seq;
+        END IF;
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.jobs AS j SET deadline = p_deadline, start_by = p_start_by, revived_at = p_revived_at WHERE j.id = p_id;
+    PERFORM redrive.stand(p_seq, p_stand);
+    RETURN 'done';
+END $$;
+
+CREATE FUNCTION redrive.cancel_one(p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_at bigint, p_started bigint, p_key text, p_order text) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_claim uuid;  v_live redrive.live;  v_ran boolean;
+BEGIN
+    SELECT r.claim INTO v_claim FROM redrive.running AS r
+    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt;
+    IF v_claim IS NOT NULL THEN
+        -- The claim before the job, as a settlement does it.
+        PERFORM 1 FROM redrive.claims AS c WHERE c.id = v_claim FOR UPDATE;
+        IF NOT FOUND THEN
+            RETURN 'changed';
+        END IF;
+    END IF;
+    v_ran := p_state = 'running';
+    DELETE FROM redrive.live AS l WHERE l.seq = p_seq AND l.attempt = p_attempt AND v_ran = (v_claim IS NOT NULL)
+    RETURNING * INTO v_live;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.claims AS c SET lost = c.lost || p_seq, lost_jobs = c.lost_jobs || p_id WHERE c.id = v_claim;
+    INSERT INTO redrive.done (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
+                              interruptions, generation, cancelled)
+    VALUES (p_seq, v_live.id, v_live.queue, CASE WHEN v_ran THEN p_started END, p_at, p_attempt + v_ran::integer,
+            v_live.failures, v_live.crashes, v_live.snoozes, v_live.holds, v_live.interruptions, v_live.generation, true);
+    IF v_ran THEN
+        INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending)
+        VALUES (p_seq, p_attempt + 1, p_started, p_at, 'cancelled');
+        DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq AND a.attempt > 10 AND a.attempt <= p_attempt + 1 - 90;
+    END IF;
+    IF p_key IS NOT NULL THEN
+        DELETE FROM redrive.keys AS k WHERE k.key = p_key AND k.seq = p_seq;
+    END IF;
+    IF p_order IS NOT NULL THEN
+        PERFORM redrive.let_next_go(v_live.queue, p_order);
+    END IF;
+    RETURN 'done';
+END $$;
+
+CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[], p_suspect boolean, p_now bigint, p_cursors bigint[], OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT cursors bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    -- What the cursor has passed may still be committed by someone slow: this much of the past is always read again, and
+    -- all of it once a second, for at most a tenth of the time.
+    c_late   CONSTANT bigint := 1000;
+    c_held   CONSTANT integer := 1000;
+    v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
+    v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
+    v_suspect boolean := p_suspect;
+    v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
+    v_due bigint;  v_seq bigint;  v_from bigint[];  v_turn bigint[];  v_running text[];
+    v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_moved bigint[];
+    v_lanes integer[];  v_limit integer;
+BEGIN
+    SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
+    PERFORM redrive.lock_lanes(v_lanes);
+    -- Kept from being ended while this claim is made.
+    PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder FOR KEY SHARE;
+    IF NOT FOUND THEN
+        answer := 'gone';
+        RETURN;
+    END IF;
+    IF EXISTS (SELECT 1 FROM redrive.claims AS c WHERE c.id IN (p_batch, p_alone)) THEN
+        answer := 'again';
+        RETURN;
+    END IF;
+    answer := 'new';
+    cursors := coalesce(p_cursors, '{}');
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queues[i];
+        CONTINUE WHEN NOT FOUND;
+        v_room := p_limits[i];
+        v_running := NULL;
+        -- Out of time, held or not, due or not: they are claimed in order to be buried.
+        IF v_room > 0 THEN
+            FOR v_row IN
+                SELECT l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key
+                FROM redrive.live AS l
+                WHERE l.queue = v_queue.id AND l.expires_at <= p_now
+                  AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
+                ORDER BY l.priority DESC, l.due_at, l.seq
+            LOOP
+                CONTINUE WHEN v_row.suspect AND NOT v_suspect;
+                IF v_row.suspect THEN
+                    v_suspect := false;
+                    v_alone := v_row.seq;  v_alone_attempt := v_row.attempt;
+                    v_alone_ordered := v_row.ordering_key IS NOT NULL;
+                    alone_at := cardinality(v_seqs);
+                ELSE
+                    v_seqs := v_seqs || v_row.seq;  v_attempts := v_attempts || v_row.attempt;
+                    v_ordered := v_ordered OR v_row.ordering_key IS NOT NULL;
+                END IF;
+                IF v_row.ordering_key IS NOT NULL THEN
+                    v_running := coalesce(v_running, redrive.keys_running(v_queue.id)) || v_row.ordering_key;
+                END IF;
+                v_room := v_room - 1;
+                EXIT WHEN v_room = 0;
+            END LOOP;
+        END IF;
+        CONTINUE WHEN v_queue.paused;
+        v_began := redrive.now_ms();
+        v_sweep := v_began - v_queue.swept_at >= greatest(1000, 10 * v_queue.sweep_ms);
+        FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
+            EXIT WHEN v_room = 0;
+            SELECT c[3], c[4] INTO v_due, v_seq FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
+            v_moved := ARRAY[v_due, v_seq];
+            IF v_due IS NULL OR v_sweep THEN
+                v_from := ARRAY[0, 0];
+            ELSE
+                v_from := CASE WHEN v_due >= p_now - c_late THEN ARRAY[p_now - c_late, 0] ELSE ARRAY[v_due, v_seq] END;
+            END IF;
+            v_turn := ARRAY[0, 0];
+            v_passed := true;
+            v_held := 0;
+            LOOP
+                v_limit := greatest(v_room, 16);
+                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
+                                                p_now, p_now, v_limit);
+                EXIT WHEN v_found.seen = 0;
+                v_taken := 0;
+                IF NOT coalesce(v_found.special, false) THEN
+                    v_taken := least(v_room, coalesce(cardinality(v_found.seqs), 0));
+                    v_seqs := v_seqs || v_found.seqs[1:v_taken];
+                    v_attempts := v_attempts || v_found.attempts[1:v_taken];
+                    v_room := v_room - v_taken;
+                    IF v_passed AND v_taken = coalesce(cardinality(v_found.seqs), 0) THEN
+                        v_moved := redrive.later(v_moved, v_found.last);
+                    ELSIF v_passed AND v_taken > 0 THEN
+                        v_moved := redrive.later(v_moved, ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]);
+                    END IF;
+                ELSE
+                    FOR j IN 1 .. cardinality(v_found.seqs) LOOP
+                        EXIT WHEN v_room = 0 OR v_held >= c_held;
+                        IF v_found.suspects[j] AND NOT v_suspect THEN
+                            -- Left for later: the cursor stays before it.
+                            IF v_passed AND v_found.keys[j] IS NULL THEN
+                                v_passed := false;
+                                v_moved := redrive.earlier(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j] - 1]);
+                            END IF;
+                            CONTINUE;
+                        END IF;
+                        IF v_found.keys[j] IS NOT NULL THEN
+                            v_running := coalesce(v_running, redrive.keys_running(v_queue.id));
+                            IF NOT redrive.take_turn(v_queue.id, v_found.keys[j], v_found.seqs[j], p_let_pass[i],
+                                                     v_running, p_now) THEN
+                                v_held := v_held + 1;
+                                CONTINUE;
+                            END IF;
+                            v_running := v_running || v_found.keys[j];
+                        ELSIF v_passed THEN
+                            v_moved := redrive.later(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j]]);
+                        END IF;
+                        IF v_found.suspects[j] THEN
+                            v_suspect := false;
+                            v_alone := v_found.seqs[j];  v_alone_attempt := v_found.attempts[j];
+                            v_alone_ordered := v_found.keys[j] IS NOT NULL;
+                            alone_at := cardinality(v_seqs);
+                        ELSE
+                            v_seqs := v_seqs || v_found.seqs[j];  v_attempts := v_attempts || v_found.attempts[j];
+                            v_ordered := v_ordered OR v_found.keys[j] IS NOT NULL;
+                        END IF;
+                        v_room := v_room - 1;
+                    END LOOP;
+                END IF;
+                EXIT WHEN v_room = 0 OR v_held >= c_held OR v_found.seen < v_limit;
+                v_from := v_found.last;
+                v_turn := v_found.last;
+            END LOOP;
+            IF v_moved[1] IS NOT NULL THEN
+                cursors := redrive.with_cursor(cursors, v_queue.id, v_band, v_moved);
+            END IF;
+        END LOOP;
+        IF v_sweep AND cardinality(cursors) > 0 THEN
+            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began WHERE id = v_queue.id;
+        END IF;
+    END LOOP;
+    IF cardinality(v_seqs) > 0 THEN
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
+        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts FROM unnest(v_seqs) AS s;
+    END IF;
+    IF v_alone IS NOT NULL THEN
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
+        VALUES (p_alone, p_holder, p_now, v_alone, v_alone, 1, v_alone_ordered, ARRAY[v_alone], ARRAY[v_alone_attempt]);
+    END IF;
+    SELECT min(d) INTO next_due
+    FROM unnest(p_queues) AS name, redrive.next_due(name, v_suspect, p_now, cursors) AS d;
+END $$;
+
+CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(claim uuid, place bigint, seq bigint, due_at bigint, attempt integer, failures integer, crashes integer, snoozes integer, holds integer, interruptions integer, generation integer, held boolean, reason text, last_delay_ms bigint, claimed_at bigint, id uuid, kind text, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, external boolean, unique_key text, ordering_key text, destination text, parent uuid, labels text, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, payload text)
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.id, listed.place, l.seq, l.due_at, l.attempt, l.failures, l.crashes, l.snoozes, l.holds, l.interruptions,
+           l.generation, l.held, l.reason, l.last_delay_ms, c.claimed_at, l.id, j.kind, l.queue, l.priority, j.policy,
+           j.created_at, j.checksum, j.external, j.unique_key, j.ordering_key, j.destination, j.parent, j.labels,
+           j.deadline, j.start_by, j.timeout_ms, j.revived_at, j.payload
+    FROM redrive.claims AS c
+    CROSS JOIN LATERAL unnest(c.seqs, c.attempts) WITH ORDINALITY AS listed (seq, attempt, place)
+    JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
+    LEFT JOIN redrive.jobs AS j ON j.id = l.id
+    WHERE c.id = ANY (p_claims);
+END $$;
+
+CREATE FUNCTION redrive.cursor_of(p_cursors bigint[], p_queue integer, p_band smallint) RETURNS bigint[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+BEGIN
+    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
+        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
+            -- From one on, whatever the bounds of the slice were.
+            RETURN ARRAY[p_queue, p_band, p_cursors[4 * i - 1], p_cursors[4 * i]];
+        END IF;
+    END LOOP;
+    RETURN NULL;
+END $$;
+
+CREATE FUNCTION redrive.day_start(p_day date) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT (p_day - date '1970-01-01')::bigint * 86400000
+$$;
+
+CREATE FUNCTION redrive.days() RETURNS SETOF date
+    LANGUAGE sql STABLE
+    AS $_$
+    SELECT to_date(substr(c.relname, 6), 'YYYYMMDD')
+    FROM pg_catalog.pg_class AS c
+    WHERE c.relnamespace = 'redrive'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^jobs_[0-9]{8}$'
+    ORDER BY 1
+$_$;
+
+CREATE FUNCTION redrive.drop_day(p_day date, p_succeeded bigint, p_cancelled bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_name CONSTANT text := to_char(p_day, 'YYYYMMDD');
+    v_table text;
+    v_kept text;
+    v_before bigint;
+    v_after bigint;
+BEGIN
+    PERFORM set_config('lock_timeout', '200ms', true);
+    EXECUTE format('LOCK TABLE redrive.done_%1$s, redrive.attempts_%1$s, redrive.jobs_%1$s IN SHARE ROW EXCLUSIVE MODE', v_name);
+    EXECUTE format('SELECT count(*) FROM redrive.jobs_%s', v_name) INTO v_before;
+    FOREACH v_table IN ARRAY ARRAY['done', 'attempts', 'jobs'] LOOP
+        v_kept := CASE v_table
+            WHEN 'done' THEN format('d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END', p_cancelled, p_succeeded)
+            ELSE 'EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = d.seq)
+                  OR EXISTS (SELECT 1 FROM redrive.dead AS l WHERE l.seq = d.seq)
+                  OR EXISTS (SELECT 1 FROM redrive.done AS l WHERE l.seq = d.seq)'
+        END;
+        EXECUTE format('CREATE TEMPORARY TABLE redrive_kept ON COMMIT DROP AS SELECT d.* FROM redrive.%s_%s AS d WHERE %s',
+                       v_table, v_name, v_kept);
+        EXECUTE format('DROP TABLE redrive.%s_%s', v_table, v_name);
+        EXECUTE format('INSERT INTO redrive.%s SELECT * FROM redrive_kept', v_table);
+        IF v_table = 'jobs' THEN
+            SELECT count(*) INTO v_after FROM redrive_kept;
+        END IF;
+        DROP TABLE redrive_kept;
+    END LOOP;
+    RETURN v_before - v_after;
+END $_$;
+
+CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN a[1] IS NOT NULL AND b > a THEN a ELSE b END
+$$;
+
+CREATE FUNCTION redrive.first_id(p_ms bigint) RETURNS uuid
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT (lpad(to_hex(p_ms), 12, '0') || repeat('0', 20))::uuid
+$$;
+
+CREATE FUNCTION redrive.forget(p_succeeded bigint, p_cancelled bigint, p_dead bigint, p_limit integer) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_row record;  v_count bigint := 0;
+BEGIN
+    FOR v_row IN
+        SELECT d.seq, d.id FROM redrive.done AS d
+        WHERE d.finished_at <= greatest(p_succeeded, p_cancelled)
+          AND d.finished_at <= CASE WHEN d.cancelled THEN p_cancelled ELSE p_succeeded END
+        UNION ALL
+        SELECT d.seq, d.id FROM redrive.dead AS d WHERE d.finished_at <= p_dead
+        LIMIT p_limit
+    LOOP
+        PERFORM redrive.forget_one(v_row.seq, v_row.id);
+        v_count := v_count + 1;
+    END LOOP;
+    RETURN v_count;
+END $$;
+
+CREATE FUNCTION redrive.forget_one(p_seq bigint, p_id uuid) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_there boolean;
+BEGIN
+    DELETE FROM redrive.dead AS d WHERE d.seq = p_seq;
+    v_there := FOUND;
+    IF NOT v_there THEN
+        DELETE FROM redrive.done AS d WHERE d.seq = p_seq;
+        v_there := FOUND;
+    END IF;
+    IF NOT v_there THEN
+        RETURN 'changed';
+    END IF;
+    DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq;
+    DELETE FROM redrive.jobs AS j WHERE j.id = p_id;
+    RETURN 'done';
+END $$;
+
+CREATE FUNCTION redrive.hasten_one(p_seq bigint, p_attempt integer, p_at bigint, p_reason text) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason
+    WHERE l.seq = p_seq AND l.attempt = p_attempt
+      AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
+    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+    RETURN CASE WHEN FOUND THEN 'done' ELSE 'changed' END;
+END $$;
+
+CREATE FUNCTION redrive.instant(p_ms bigint) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT to_timestamp(p_ms::double precision / 1000)
+$$;
+
+CREATE FUNCTION redrive.json_text(p_json text, p_name text) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT replace(p_json, E'\\u0000', E'\\ufffd')::json ->> p_name
+$$;
+
+CREATE FUNCTION redrive.keys_running(p_queue integer) RETURNS text[]
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+    SELECT coalesce(array_agg(DISTINCT l.ordering_key), '{}')
+    FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
+    JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
+    WHERE c.ordered AND l.queue = p_queue AND l.ordering_key IS NOT NULL
+$$;
+
+CREATE FUNCTION redrive.know_band(p_queue integer, p_priority smallint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT EXISTS (SELECT 1 FROM redrive.bands AS b WHERE b.queue = p_queue AND b.priority = p_priority) THEN
+        INSERT INTO redrive.bands (queue, priority) VALUES (p_queue, p_priority);
+    END IF;
+END $$;
+
+CREATE FUNCTION redrive.later(a bigint[], b bigint[]) RETURNS bigint[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN a[1] IS NULL OR b > a THEN b ELSE a END
+$$;
+
+CREATE FUNCTION redrive.let_next_go(p_queue integer, p_key text) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    UPDATE redrive.live SET held = false WHERE seq = (
+        SELECT l.seq FROM redrive.live AS l
+        WHERE l.queue = p_queue AND l.ordering_key = p_key AND l.held ORDER BY l.seq LIMIT 1);
+END $$;
+
+CREATE FUNCTION redrive.lock_lanes(p_queues integer[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_queue integer;
+BEGIN
+    FOR v_queue IN SELECT DISTINCT q FROM unnest(p_queues) AS q ORDER BY q LOOP
+        PERFORM pg_advisory_xact_lock(1380209238, v_queue);
+    END LOOP;
+END $$;
+
+CREATE FUNCTION redrive.lost(p_claims uuid[], p_seqs bigint[], p_attempts integer[]) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(array_agg(s.n::integer), '{}')
+        FROM unnest(p_claims, p_seqs, p_attempts) WITH ORDINALITY AS s (claim, seq, attempt, n)
+        LEFT JOIN redrive.claims AS c ON c.id = s.claim
+        LEFT JOIN redrive.live AS l ON l.seq = s.seq AND l.attempt = s.attempt
+        WHERE c.id IS NULL OR l.seq IS NULL);
+END $$;
+
+CREATE FUNCTION redrive.make_day(p_day date) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_name CONSTANT text := to_char(p_day, 'YYYYMMDD');
+    v_from CONSTANT bigint := redrive.day_start(p_day);
+    v_until CONSTANT bigint := redrive.day_start(p_day + 1);
+BEGIN
+    IF to_regclass('redrive.jobs_' || v_name) IS NOT NULL THEN
+        RETURN true;
+    END IF;
+    PERFORM set_config('lock_timeout', '200ms', true);
+    EXECUTE format('CREATE TABLE redrive.jobs_%s PARTITION OF redrive.jobs FOR VALUES FROM (%L) TO (%L)',
+                   v_name, redrive.first_id(v_from), redrive.first_id(v_until));
+    EXECUTE format('CREATE TABLE redrive.done_%s PARTITION OF redrive.done FOR VALUES FROM (%s) TO (%s)',
+                   v_name, v_from, v_until);
+    EXECUTE format('CREATE TABLE redrive.attempts_%s PARTITION OF redrive.attempts FOR VALUES FROM (%s) TO (%s)',
+                   v_name, v_from, v_until);
+    RETURN true;
+EXCEPTION
+    WHEN check_violation OR lock_not_available OR duplicate_table THEN
+        RETURN false;
+END $$;
+
+CREATE FUNCTION redrive.next_due(p_queue text, p_suspect boolean, p_now bigint, p_cursors bigint[]) RETURNS bigint
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_queue record;  v_band smallint;  v_from bigint[];  v_turn bigint[];  v_found record;  v_next bigint;  v_limit integer;
+BEGIN
+    SELECT q.id, q.paused INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queue;
+    IF NOT v_queue.paused THEN
+        FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id LOOP
+            SELECT coalesce(c[3:4], ARRAY[0, 0]::bigint[]) INTO v_from FROM redrive.cursor_of(p_cursors, v_queue.id, v_band) AS c;
+            v_turn := ARRAY[0, 0];
+            v_limit := 4;
+            <<band>>
+            LOOP
+                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
+                                                9223372036854775807, 0, v_limit);
+                EXIT WHEN v_found.seen = 0;
+                FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
+                    IF p_suspect OR NOT v_found.suspects[j] THEN
+                        v_next := least(v_next, v_found.dues[j]);
+                        EXIT band;
+                    END IF;
+                END LOOP;
+                v_from := v_found.last;
+                v_turn := v_found.last;
+                v_limit := least(v_limit * 4, 4096);
+            END LOOP;
+        END LOOP;
+    END IF;
+    RETURN least(v_next, (
+        SELECT l.expires_at FROM redrive.live AS l
+        WHERE l.queue = v_queue.id AND l.expires_at IS NOT NULL AND (p_suspect OR l.crashes = 0)
+          AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
+        ORDER BY l.expires_at LIMIT 1));
+END $$;
+
+CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    WITH found AS MATERIALIZED (
+        SELECT * FROM (
+            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key
+             FROM redrive.live AS l
+             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL
+               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
+               AND (l.expires_at IS NULL OR l.expires_at > p_now)
+             ORDER BY l.due_at, l.seq LIMIT p_limit)
+            UNION ALL
+            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key
+             FROM redrive.live AS l
+             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
+               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
+               AND (l.expires_at IS NULL OR l.expires_at > p_now)
+             ORDER BY l.due_at, l.seq LIMIT p_limit)
+        ) AS both_kinds
+        ORDER BY due_at, seq LIMIT p_limit
+    ), runs AS MATERIALIZED (
+        SELECT listed.seq, listed.attempt
+        FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
+        WHERE c.highest >= (SELECT min(f.seq) FROM found AS f) AND c.lowest <= (SELECT max(f.seq) FROM found AS f)
+    ), free AS (
+        SELECT f.* FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
+    )
+    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at), array_agg(f.suspect),
+           array_agg(f.ordering_key), bool_or(f.suspect OR f.ordering_key IS NOT NULL),
+           (SELECT count(*) FROM found),
+           (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
+    INTO seqs, attempts, dues, suspects, keys, special, seen, last
+    FROM free AS f;
+END $$;
+
+CREATE FUNCTION redrive.now_ms() RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
+$$;
+
+CREATE FUNCTION redrive.policy_id(p_version integer, p_body text) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id integer;
+BEGIN
+    FOR i IN 1 .. 2 LOOP
+        SELECT p.id INTO v_id FROM redrive.policies AS p
+        WHERE hashtextextended(p.body, 0) = hashtextextended(p_body, 0)
+          AND hashtextextended(p.body, 1) = hashtextextended(p_body, 1);
+        EXIT WHEN v_id IS NOT NULL;
+        INSERT INTO redrive.policies (version, body) VALUES (p_version, p_body) ON CONFLICT DO NOTHING;
+    END LOOP;
+    RETURN v_id;
+END $$;
+
+CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    WITH new AS (
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
+        SELECT n.id, nextval('redrive.places'), n.queue, n.policy, n.created_at, n.run_at, n.checksum, n.priority,
+               n.kind, n.payload
+        FROM unnest(p_id, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload)
+            AS n (id, queue, policy, created_at, run_at, checksum, priority, kind, payload)
+        RETURNING seq, id, run_at, queue, priority
+    )
+    INSERT INTO redrive.live (seq, id, due_at, queue, priority) SELECT n.seq, n.id, n.run_at, n.queue, n.priority FROM new AS n;
+    INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
+END $$;
+
+CREATE FUNCTION redrive.queue_id(p_name text) RETURNS integer
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_id integer;
+BEGIN
+    SELECT q.id INTO v_id FROM redrive.queues AS q WHERE q.name = p_name;
+    IF v_id IS NULL THEN
+        INSERT INTO redrive.queues (name) VALUES (p_name) ON CONFLICT (name) DO NOTHING;
+        SELECT q.id INTO v_id FROM redrive.queues AS q WHERE q.name = p_name;
+    END IF;
+    RETURN v_id;
+END $$;
+
+CREATE FUNCTION redrive.remember(p_seq bigint, p_attempts jsonb) RETURNS void
+    LANGUAGE sql
+    AS $$
+    INSERT INTO redrive.attempts (seq, started_at, ended_at, next_at, attempt, ending, failure, fingerprint, rule)
+    SELECT p_seq, a.started_at, a.ended_at, a.next_at, a.attempt, a.ending, a.failure, a.fingerprint, a.rule
+    FROM jsonb_to_recordset(p_attempts) AS a (
+        started_at bigint, ended_at bigint, next_at bigint, attempt integer, ending text, failure text,
+        fingerprint text, rule text)
+$$;
+
+CREATE FUNCTION redrive.replace(p_seq bigint, p_key text, p_new jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_old record;
+BEGIN
+    SELECT l.queue, l.ordering_key, l.attempt, l.id INTO v_old FROM redrive.live AS l WHERE l.seq = p_seq FOR UPDATE;
+    IF p_new IS NULL OR v_old IS NULL OR (p_new ->> 'id')::uuid <> v_old.id
+       OR (p_new ->> 'attempt')::integer <> v_old.attempt OR (p_new ->> 'old_queue')::integer <> v_old.queue THEN
+        RAISE EXCEPTION 'the job has changed' USING ERRCODE = '40001';
+    END IF;
+    IF EXISTS (SELECT 1 FROM redrive.running AS r
+               WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = v_old.attempt) THEN
+        RAISE EXCEPTION 'key running' USING ERRCODE = 'RD002', DETAIL = p_key;
+    END IF;
+    UPDATE redrive.jobs AS j
+    SET queue = n.queue, policy = n.policy, run_at = n.due_at, checksum = n.checksum, priority = n.priority,
+        external = coalesce(n.external, false), deadline = n.deadline, start_by = n.start_by, timeout_ms = n.timeout_ms,
+        revived_at = n.revived_at, parent = n.parent, kind = n.kind, unique_key = n.unique_key,
+        ordering_key = n.ordering_key, destination = n.destination, labels = n.labels, payload = n.payload
+    FROM jsonb_to_record(p_new) AS n (
+        queue integer, policy integer, due_at bigint, checksum bigint, priority smallint, external boolean,
+        deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text, unique_key text,
+        ordering_key text, destination text, labels text, payload text)
+    WHERE j.id = v_old.id;
+    DELETE FROM redrive.live AS l WHERE l.seq = p_seq;
+    IF v_old.ordering_key IS NOT NULL THEN
+        PERFORM redrive.let_next_go(v_old.queue, v_old.ordering_key);
+    END IF;
+    PERFORM redrive.stand(p_seq, p_new);
+    PERFORM redrive.know_band((p_new ->> 'queue')::integer, (p_new ->> 'priority')::smallint);
+END $$;
+
+CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_started bigint[], p_ended bigint[], p_o_seq bigint[], p_o_fence integer[], p_o_state text[], p_o_at bigint[], p_o_started bigint[], p_o_ended bigint[], p_o_failures integer[], p_o_crashes integer[], p_o_snoozes integer[], p_o_holds integer[], p_o_interruptions integer[], p_o_generation integer[], p_o_ending text[], p_o_reason text[], p_o_delay bigint[], p_o_expires bigint[], p_o_why text[], p_o_failure text[], p_o_fingerprint text[], p_o_rule text[], p_o_output text[], p_o_key text[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_count bigint;
+BEGIN
+    IF cardinality(p_lanes) > 0 THEN
+        PERFORM redrive.lock_lanes(p_lanes);
+    END IF;
+    IF p_holder IS NOT NULL THEN
+        PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder AND h.until <= p_now FOR UPDATE;
+        IF NOT FOUND OR EXISTS (
+            SELECT 1
+            FROM redrive.running AS r JOIN redrive.live AS l ON l.seq = r.seq AND l.attempt = r.attempt
+            WHERE r.holder = p_holder AND r.seq <> ALL (p_known)
+        ) THEN
+            RAISE EXCEPTION 'the holder lives, or holds more than is known' USING ERRCODE = 'RD410';
+        END IF;
+    END IF;
+    PERFORM 1 FROM redrive.claims AS c WHERE c.id = ANY (p_claims || p_missed_claim) ORDER BY c.id FOR UPDATE;
+    UPDATE redrive.claims AS c SET unsettled = c.unsettled - s.settled
+    FROM unnest(p_claims, p_counts) AS s (id, settled) WHERE c.id = s.id;
+    GET DIAGNOSTICS v_count = ROW_COUNT;
+    IF v_count <> cardinality(p_claims) THEN
+        RAISE EXCEPTION 'a claim is gone' USING ERRCODE = 'RD409';
+    END IF;
+    IF cardinality(p_seqs) > 0 THEN
+        WITH ended AS (
+            DELETE FROM redrive.live AS l USING unnest(p_seqs, p_started, p_ended) AS s (seq, started_at, ended_at)
+            WHERE l.seq = s.seq AND l.attempt = 0
+            RETURNING l.seq, l.id, l.queue, s.started_at, s.ended_at
+        )
+        INSERT INTO redrive.done (seq, id, queue, started_at, finished_at)
+        SELECT e.seq, e.id, e.queue, e.started_at, e.ended_at FROM ended AS e;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count <> cardinality(p_seqs) THEN
+            RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
+        END IF;
+    END IF;
+    IF cardinality(p_o_seq) > 0 THEN
+        WITH settled AS MATERIALIZED (
+            SELECT * FROM unnest(
+                p_o_seq, p_o_fence, p_o_state, p_o_at, p_o_started, p_o_ended, p_o_failures, p_o_crashes, p_o_snoozes,
+                p_o_holds, p_o_interruptions, p_o_generation, p_o_ending, p_o_reason, p_o_delay, p_o_expires, p_o_why,
+                p_o_failure, p_o_fingerprint, p_o_rule, p_o_output, p_o_key
+            ) AS s (seq, fence, state, at, started_at, ended_at, failures, crashes, snoozes, holds, interruptions,
+                    generation, ending, reason, delay, expires_at, why, failure, fingerprint, rule, output, key)
+        ), waits AS (
+            UPDATE redrive.live AS l
+            SET due_at = s.at, attempt = s.fence + 1, failures = s.failures, crashes = s.crashes, snoozes = s.snoozes,
+                holds = s.holds, interruptions = s.interruptions, reason = s.reason,
+                last_delay_ms = coalesce(s.delay, l.last_delay_ms), expires_at = s.expires_at, held = false
+            FROM settled AS s
+            WHERE s.state = 'waiting' AND l.seq = s.seq AND l.attempt = s.fence
+            RETURNING s.*
+        ), ends AS (
+            DELETE FROM redrive.live AS l USING settled AS s
+            WHERE s.state <> 'waiting' AND l.seq = s.seq AND l.attempt = s.fence
+            RETURNING s.*, l.id, l.queue
+        ), done AS (
+            INSERT INTO redrive.done (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
+                                      interruptions, generation, cancelled, output)
+            SELECT e.seq, e.id, e.queue, e.started_at, e.at, e.fence + 1, e.failures, e.crashes, e.snoozes, e.holds,
+                   e.interruptions, e.generation, e.state = 'cancelled', e.output
+            FROM ends AS e WHERE e.state <> 'dead'
+        ), dead AS (
+            INSERT INTO redrive.dead (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
+                                      interruptions, generation, why, fingerprint)
+            SELECT e.seq, e.id, e.queue, e.started_at, e.at, e.fence + 1, e.failures, e.crashes, e.snoozes, e.holds,
+                   e.interruptions, e.generation, e.why, e.fingerprint
+            FROM ends AS e WHERE e.state = 'dead'
+        ), keys AS (
+            DELETE FROM redrive.keys AS k USING ends AS e WHERE k.key = e.key AND k.seq = e.seq
+        ), applied AS (
+            SELECT w.seq, w.fence, w.started_at, w.ended_at, w.ending, w.failure, w.fingerprint, w.rule, w.at AS next_at
+            FROM waits AS w
+            UNION ALL
+            SELECT e.seq, e.fence, e.started_at, e.ended_at, e.ending, e.failure, e.fingerprint, e.rule, NULL
+            FROM ends AS e
+        ), attempts AS (
+            INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, failure, fingerprint, rule, next_at)
+            SELECT a.seq, a.fence + 1, a.started_at, a.ended_at, a.ending, a.failure, a.fingerprint, a.rule, a.next_at
+            FROM applied AS a WHERE a.ending <> 'succeeded'
+        )
+        SELECT count(*) INTO v_count FROM applied;
+        IF v_count <> cardinality(p_o_seq) THEN
+            RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
+        END IF;
+        IF cardinality(p_trim_seq) > 0 THEN
+            DELETE FROM redrive.attempts AS a USING unnest(p_trim_seq, p_trim_until) AS t (seq, until)
+            WHERE a.seq = t.seq AND a.attempt > p_trim_after AND a.attempt <= t.until;
+        END IF;
+        FOR i IN 1 .. cardinality(p_turn_queue) LOOP
+            PERFORM redrive.let_next_go(p_turn_queue[i], p_turn_key[i]);
+        END LOOP;
+    END IF;
+    FOR i IN 1 .. cardinality(p_missed_claim) LOOP
+        UPDATE redrive.claims AS c
+        SET unsettled = c.unsettled - 1, lost = array_remove(c.lost, p_missed_seq[i]),
+            lost_jobs = array_remove(c.lost_jobs, c.lost_jobs[array_position(c.lost, p_missed_seq[i])])
+        WHERE c.id = p_missed_claim[i] AND p_missed_seq[i] = ANY (c.lost);
+    END LOOP;
+    DELETE FROM redrive.claims AS c WHERE c.id = ANY (p_claims || p_missed_claim) AND c.unsettled <= 0;
+    IF p_holder IS NOT NULL THEN
+        DELETE FROM redrive.claims AS c WHERE c.holder = p_holder;
+        DELETE FROM redrive.holders AS h WHERE h.id = p_holder;
+    END IF;
+    PERFORM redrive.tell(p_tally_queue, p_tally, p_note_at, p_note_job, p_note_what, p_note_kind, p_note_queue,
+                         p_note_message);
+END $$;
+
+CREATE FUNCTION redrive.span_seconds(p_span text) RETURNS numeric
+    LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$
+    SELECT trim_scale(extract(epoch FROM p_span::interval))
+$$;
+
+CREATE FUNCTION redrive.stand(p_seq bigint, p_job jsonb) RETURNS void
+    LANGUAGE sql
+    AS $$
+    INSERT INTO redrive.live (seq, id, due_at, queue, attempt, failures, crashes, snoozes, holds, interruptions,
+                              generation, priority, last_delay_ms, expires_at, reason, ordering_key)
+    SELECT p_seq, j.id, j.due_at, j.queue, j.attempt, j.failures, j.crashes, j.snoozes, j.holds, j.interruptions,
+           j.generation, j.priority, j.last_delay_ms, j.expires_at, j.reason, j.ordering_key
+    FROM jsonb_to_record(p_job) AS j (
+        id uuid, due_at bigint, queue integer, attempt integer, failures integer, crashes integer, snoozes integer,
+        holds integer, interruptions integer, generation integer, priority smallint, last_delay_ms bigint,
+        expires_at bigint, reason text, ordering_key text)
+$$;
+
+CREATE FUNCTION redrive.steer(p_lanes integer[], p_jobs jsonb, p_tally jsonb, OUT done bigint[], OUT changed bigint[]) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_job record;  v_answer text;
+BEGIN
+    PERFORM redrive.lock_lanes(p_lanes);
+    done := '{}';
+    changed := '{}';
+    FOR v_job IN
+        SELECT * FROM jsonb_to_recordset(p_jobs) AS j (
+            seq bigint, id uuid, queue integer, state text, attempt integer, to_state text, at bigint, reason text,
+            started_at bigint, key text, ordering_key text, stand jsonb, deadline bigint, start_by bigint,
+            revived_at bigint, note jsonb)
+    LOOP
+        v_answer := CASE v_job.to_state
+            WHEN 'cancelled' THEN redrive.cancel_one(v_job.seq, v_job.id, v_job.state, v_job.attempt, v_job.at,
+                                                     v_job.started_at, v_job.key, v_job.ordering_key)
+            WHEN 'waiting' THEN redrive.hasten_one(v_job.seq, v_job.attempt, v_job.at, v_job.reason)
+            WHEN 'back' THEN redrive.bring_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.key, v_job.stand,
+                                                    v_job.deadline, v_job.start_by, v_job.revived_at)
+            WHEN 'forgotten' THEN redrive.forget_one(v_job.seq, v_job.id)
+        END;
+        IF v_answer = 'changed' THEN
+            changed := changed || v_job.seq;
+        ELSIF v_answer = 'done' THEN
+            done := done || v_job.seq;
+            IF p_tally IS NOT NULL THEN
+                INSERT INTO redrive.tallies (queue, counts) VALUES (v_job.queue, p_tally);
+            END IF;
+            IF v_job.note IS NOT NULL THEN
+                INSERT INTO redrive.activity (at, job, what, kind, queue, message)
+                SELECT n.at, n.job, n.what, n.kind, n.queue, n.message
+                FROM jsonb_to_record(v_job.note) AS n (at bigint, job uuid, what text, kind text, queue text, message text);
+            END IF;
+        END IF;
+    END LOOP;
+END $$;
+
+CREATE FUNCTION redrive.take_turn(p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_before record;
+BEGIN
+    SELECT l.seq, l.held INTO v_before
+    FROM redrive.live AS l
+    WHERE l.queue = p_queue AND l.ordering_key = p_key AND l.seq < p_seq AND (NOT p_let_pass OR l.due_at <= p_now)
+    ORDER BY l.seq LIMIT 1;
+    IF NOT (p_key = ANY (p_running)) THEN
+        IF v_before.seq IS NULL THEN
+            RETURN true;
+        END IF;
+        -- Nothing of this key runs, so nothing's ending would let the one before go.
+        UPDATE redrive.live SET held = false WHERE seq = v_before.seq AND held;
+    END IF;
+    UPDATE redrive.live SET held = true WHERE seq = p_seq;
+    RETURN false;
+END $$;
+
+CREATE FUNCTION redrive.tell(p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
+    IF cardinality(p_note_at) > 0 THEN
+        INSERT INTO redrive.activity (at, job, what, kind, queue, message)
+        SELECT * FROM unnest(p_note_at, p_note_job, p_note_what, p_note_kind, p_note_queue, p_note_message);
+    END IF;
+END $$;
+
+CREATE FUNCTION redrive.tidy(p_notes bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock(1380209240, 0) THEN
+        RETURN;
+    END IF;
+    WITH gone AS (
+        DELETE FROM redrive.tallies RETURNING queue, counts
+    ), sums AS (
+        SELECT g.queue, c.key, sum(c.value::bigint) AS value
+        FROM gone AS g CROSS JOIN LATERAL jsonb_each_text(g.counts) AS c GROUP BY 1, 2
+    )
+    INSERT INTO redrive.tallies (queue, counts) SELECT s.queue, jsonb_object_agg(s.key, s.value) FROM sums AS s GROUP BY 1;
+    DELETE FROM redrive.activity WHERE n <= (SELECT max(n) FROM redrive.activity) - p_notes;
+END $$;
+
+CREATE FUNCTION redrive.with_cursor(p_cursors bigint[], p_queue integer, p_band smallint, p_place bigint[]) RETURNS bigint[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+BEGIN
+    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
+        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
+            p_cursors[4 * i - 1] := p_place[1];
+            p_cursors[4 * i] := p_place[2];
+            RETURN p_cursors;
+        END IF;
+    END LOOP;
+    RETURN p_cursors || ARRAY[p_queue::bigint, p_band::bigint, p_place[1], p_place[2]];
+END $$;
+
+CREATE TABLE redrive.activity (
+    n bigint NOT NULL,
+    at bigint NOT NULL,
+    job uuid NOT NULL,
+    what text NOT NULL,
+    kind text NOT NULL,
+    queue text NOT NULL,
+    message text NOT NULL
+);
+
+ALTER TABLE redrive.activity ALTER COLUMN n ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME redrive.activity_n_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE redrive.attempts (
+    seq bigint NOT NULL,
+    started_at bigint NOT NULL,
+    ended_at bigint NOT NULL,
+    next_at bigint,
+    attempt integer NOT NULL,
+    ending text NOT NULL,
+    failure text,
+    fingerprint text,
+    rule text
+)
+PARTITION BY RANGE (ended_at);
+
+CREATE TABLE redrive.attempts_other (
+    seq bigint NOT NULL,
+    started_at bigint NOT NULL,
+    ended_at bigint NOT NULL,
+    next_at bigint,
+    attempt integer NOT NULL,
+    ending text NOT NULL,
+    failure text,
+    fingerprint text,
+    rule text
+);
+
+CREATE TABLE redrive.bands (
+    queue integer NOT NULL,
+    priority smallint NOT NULL
+);
+
+CREATE TABLE redrive.claims (
+    id uuid NOT NULL,
+    holder uuid NOT NULL,
+    claimed_at bigint NOT NULL,
+    lowest bigint NOT NULL,
+    highest bigint NOT NULL,
+    unsettled integer NOT NULL,
+    ordered boolean NOT NULL,
+    seqs bigint[] NOT NULL,
+    attempts integer[] NOT NULL,
+    lost bigint[] DEFAULT '{}'::bigint[] NOT NULL,
+    lost_jobs uuid[] DEFAULT '{}'::uuid[] NOT NULL
+)
+WITH (fillfactor='70');
+
+CREATE TABLE redrive.dead (
+    seq bigint NOT NULL,
+    id uuid NOT NULL,
+    started_at bigint,
+    finished_at bigint NOT NULL,
+    queue integer NOT NULL,
+    attempt integer NOT NULL,
+    failures integer NOT NULL,
+    crashes integer NOT NULL,
+    snoozes integer NOT NULL,
+    holds integer NOT NULL,
+    interruptions integer NOT NULL,
+    generation integer NOT NULL,
+    why text NOT NULL,
+    fingerprint text
+);
+
+CREATE TABLE redrive.done (
+    seq bigint NOT NULL,
+    id uuid NOT NULL,
+    started_at bigint,
+    finished_at bigint NOT NULL,
+    queue integer NOT NULL,
+    attempt integer DEFAULT 1 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    snoozes integer DEFAULT 0 NOT NULL,
+    holds integer DEFAULT 0 NOT NULL,
+    interruptions integer DEFAULT 0 NOT NULL,
+    generation integer DEFAULT 0 NOT NULL,
+    cancelled boolean DEFAULT false NOT NULL,
+    output text
+)
+PARTITION BY RANGE (finished_at);
+
+CREATE TABLE redrive.holders (
+    id uuid NOT NULL,
+    until bigint NOT NULL,
+    name text NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE TABLE redrive.jobs (
+    id uuid NOT NULL,
+    seq bigint NOT NULL,
+    queue integer NOT NULL,
+    policy integer NOT NULL,
+    created_at bigint NOT NULL,
+    run_at bigint NOT NULL,
+    checksum bigint,
+    priority smallint NOT NULL,
+    external boolean DEFAULT false NOT NULL,
+    deadline bigint,
+    start_by bigint,
+    timeout_ms bigint,
+    revived_at bigint,
+    parent uuid,
+    kind text NOT NULL,
+    unique_key text,
+    ordering_key text,
+    destination text,
+    labels text,
+    payload text NOT NULL
+)
+PARTITION BY RANGE (id);
+
+CREATE TABLE redrive.live (
+    seq bigint NOT NULL,
+    id uuid NOT NULL,
+    due_at bigint NOT NULL,
+    queue integer NOT NULL,
+    attempt integer DEFAULT 0 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    snoozes integer DEFAULT 0 NOT NULL,
+    holds integer DEFAULT 0 NOT NULL,
+    interruptions integer DEFAULT 0 NOT NULL,
+    generation integer DEFAULT 0 NOT NULL,
+    priority smallint NOT NULL,
+    held boolean DEFAULT false NOT NULL,
+    last_delay_ms bigint,
+    expires_at bigint,
+    reason text,
+    ordering_key text
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE redrive.policies (
+    id integer NOT NULL,
+    version integer NOT NULL,
+    body text NOT NULL
+);
+
+CREATE VIEW redrive.policy_terms AS
+ SELECT p.id,
+    (b.backoff ->> 'kind'::text) AS kind,
+    redrive.span_seconds((b.backoff ->> 'base'::text)) AS base_seconds,
+    redrive.span_seconds((b.backoff ->> 'delay'::text)) AS delay_seconds,
+    redrive.span_seconds((b.backoff ->> 'cap'::text)) AS cap_seconds,
+    ((b.backoff ->> 'factor'::text))::numeric AS factor,
+    (b.backoff -> 'delays'::text) AS delays,
+    (((p.body)::json ->> 'maxAttempts'::text))::bigint AS max_attempts,
+    (((p.body)::json ->> 'maxRetries'::text))::bigint AS max_retries,
+        CASE
+            WHEN ((b.backoff ->> 'then'::text) = 'stop'::text) THEN json_array_length((b.backoff -> 'delays'::text))
+            ELSE NULL::integer
+        END AS listed
+   FROM (redrive.policies p
+     CROSS JOIN LATERAL ( SELECT ((p.body)::json -> 'backoff'::text) AS backoff) b);
+
+CREATE TABLE redrive.queues (
+    id integer NOT NULL,
+    name text NOT NULL,
+    paused boolean DEFAULT false NOT NULL,
+    swept_at bigint DEFAULT 0 NOT NULL,
+    sweep_ms bigint DEFAULT 0 NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE VIEW redrive.running AS
+ SELECT listed.seq,
+    listed.attempt,
+    claims.id AS claim,
+    claims.holder,
+    claims.claimed_at,
+    claims.lowest,
+    claims.highest
+   FROM (redrive.claims
+     CROSS JOIN LATERAL UNNEST(claims.seqs, claims.attempts) listed(seq, attempt));
+
+CREATE VIEW redrive.standing AS
+ SELECT s.state,
+    s.seq,
+    s.id,
+    s.queue,
+    s.at,
+    s.next_at,
+    s.attempt,
+    s.failures,
+    s.crashes,
+    s.expires_at,
+    s.holder,
+    s.claimed_at,
+    s.finished_at,
+    s.changed_at,
+    s.reason,
+    s.fingerprint,
+    s.cancelled
+   FROM ( SELECT 'waiting'::text AS state,
+            l.seq,
+            l.id,
+            l.queue,
+            l.due_at AS at,
+            l.due_at AS next_at,
+            l.attempt,
+            l.failures,
+            l.crashes,
+            l.expires_at,
+            NULL::uuid AS holder,
+            NULL::bigint AS claimed_at,
+            NULL::bigint AS finished_at,
+            COALESCE(( SELECT a.ended_at
+                   FROM redrive.attempts a
+                  WHERE (a.seq = l.seq)
+                  ORDER BY a.attempt DESC
+                 LIMIT 1), ( SELECT j.created_at
+                   FROM redrive.jobs j
+                  WHERE (j.id = l.id))) AS changed_at,
+                CASE
+                    WHEN l.held THEN 'order'::text
+                    ELSE COALESCE(l.reason, 'scheduled'::text)
+                END AS reason,
+            NULL::text AS fingerprint,
+            false AS cancelled
+           FROM redrive.live l
+        UNION ALL
+         SELECT 'running'::text,
+            l.seq,
+            l.id,
+            l.queue,
+            l.due_at,
+            NULL::bigint,
+            l.attempt,
+            l.failures,
+            l.crashes,
+            l.expires_at,
+            r.holder,
+            r.claimed_at,
+            NULL::bigint,
+            r.claimed_at,
+            NULL::text,
+            NULL::text,
+            false
+           FROM (redrive.running r
+             JOIN redrive.live l ON (((l.seq = r.seq) AND (l.attempt = r.attempt))))
+        UNION ALL
+         SELECT 'dead'::text,
+            d.seq,
+            d.id,
+            d.queue,
+            COALESCE(d.started_at, d.finished_at) AS "coalesce",
+            NULL::bigint,
+            d.attempt,
+            d.failures,
+            d.crashes,
+            NULL::bigint,
+            NULL::uuid,
+            NULL::bigint,
+            d.finished_at,
+            d.finished_at,
+            d.why,
+            d.fingerprint,
+            false
+           FROM redrive.dead d
+        UNION ALL
+         SELECT 'succeeded'::text,
+            d.seq,
+            d.id,
+            d.queue,
+            COALESCE(d.started_at, d.finished_at) AS "coalesce",
+            NULL::bigint,
+            d.attempt,
+            d.failures,
+            d.crashes,
+            NULL::bigint,
+            NULL::uuid,
+            NULL::bigint,
+            d.finished_at,
+            d.finished_at,
+            NULL::text,
+            NULL::text,
+            d.cancelled
+           FROM redrive.done d
+        UNION ALL
+         SELECT 'cancelled'::text,
+            d.seq,
+            d.id,
+            d.queue,
+            COALESCE(d.started_at, d.finished_at) AS "coalesce",
+            NULL::bigint,
+            d.attempt,
+            d.failures,
+            d.crashes,
+            NULL::bigint,
+            NULL::uuid,
+            NULL::bigint,
+            d.finished_at,
+            d.finished_at,
+            NULL::text,
+            NULL::text,
+            d.cancelled
+           FROM redrive.done d) s
+  WHERE (((s.state <> 'waiting'::text) OR (NOT ((s.seq, s.attempt) IN ( SELECT r.seq,
+            r.attempt
+           FROM redrive.running r)))) AND ((s.state <> 'succeeded'::text) OR (NOT s.cancelled)) AND ((s.state <> 'cancelled'::text) OR s.cancelled));
+
+CREATE VIEW redrive.overview AS
+ SELECT s.state,
+    j.id,
+    s.id AS stands,
+    s.seq AS place,
+    j.kind,
+    q.name AS queue,
+    j.priority,
+    j.payload,
+    j.labels,
+    j.parent,
+    j.unique_key,
+    j.ordering_key,
+    j.external,
+    s.attempt,
+    s.failures,
+    s.crashes,
+    s.reason,
+    s.fingerprint,
+    h.name AS holder,
+        CASE
+            WHEN j.external THEN 0
+            ELSE 1
+        END AS first,
+    LEAST(COALESCE(p.max_retries, (p.max_attempts -
+        CASE
+            WHEN j.external THEN 0
+            ELSE 1
+        END)), (p.listed)::bigint) AS retries_max,
+    ( SELECT redrive.json_text(a.failure, 'message'::text) AS json_text
+           FROM redrive.attempts a
+          WHERE ((a.seq = s.seq) AND (a.failure IS NOT NULL))
+          ORDER BY a.attempt DESC
+         LIMIT 1) AS last_error,
+    p.kind AS backoff,
+    p.base_seconds,
+    p.delay_seconds,
+    p.cap_seconds,
+    p.factor,
+    p.delays,
+    redrive.instant(s.at) AS at,
+    redrive.instant(s.next_at) AS next_at,
+    redrive.instant(s.claimed_at) AS claimed_at,
+    redrive.instant(s.finished_at) AS finished_at,
+    redrive.instant(COALESCE(s.expires_at, j.deadline)) AS expires_at,
+    redrive.instant(j.created_at) AS created_at,
+    redrive.instant(s.changed_at) AS changed_at
+   FROM ((((redrive.standing s
+     LEFT JOIN redrive.jobs j ON (((j.id = s.id) AND (j.seq = s.seq))))
+     LEFT JOIN redrive.queues q ON ((q.id = s.queue)))
+     LEFT JOIN redrive.policy_terms p ON ((p.id = j.policy)))
+     LEFT JOIN redrive.holders h ON ((h.id = s.holder)));
+
+CREATE VIEW redrive.dead_letters AS
+ SELECT o.id,
+    o.kind,
+    'failed'::text AS status,
+    o.failures AS retry_count,
+    NULL::timestamp with time zone AS next_retry_at,
+    o.last_error,
+    o.reason,
+    o.fingerprint,
+    o.attempt AS attempts,
+    o.payload,
+    o.created_at,
+    o.finished_at AS failed_at,
+    o.changed_at AS updated_at,
+    o.queue,
+    o.place
+   FROM redrive.overview o
+  WHERE (o.state = 'dead'::text);
+
+CREATE TABLE redrive.done_other (
+    seq bigint NOT NULL,
+    id uuid NOT NULL,
+    started_at bigint,
+    finished_at bigint NOT NULL,
+    queue integer NOT NULL,
+    attempt integer DEFAULT 1 NOT NULL,
+    failures integer DEFAULT 0 NOT NULL,
+    crashes integer DEFAULT 0 NOT NULL,
+    snoozes integer DEFAULT 0 NOT NULL,
+    holds integer DEFAULT 0 NOT NULL,
+    interruptions integer DEFAULT 0 NOT NULL,
+    generation integer DEFAULT 0 NOT NULL,
+    cancelled boolean DEFAULT false NOT NULL,
+    output text
+);
+
+CREATE VIEW redrive.failed_jobs AS
+ SELECT o.id,
+    o.kind,
+    o.failures AS retry_count,
+    o.next_at AS next_retry_at,
+    o.last_error,
+        CASE o.state
+            WHEN 'running'::text THEN 'processing'::text
+            ELSE 'failed'::text
+        END AS status,
+    o.reason,
+    o.payload,
+    o.created_at,
+    o.changed_at AS updated_at,
+    o.queue,
+    o.place
+   FROM redrive.overview o
+  WHERE ((o.state = ANY (ARRAY['waiting'::text, 'running'::text, 'dead'::text])) AND ((o.state = 'dead'::text) OR (o.failures > 0) OR (o.crashes > 0) OR (EXISTS ( SELECT 1
+           FROM redrive.jobs j
+          WHERE ((j.id = o.stands) AND j.external)))));
+
+CREATE TABLE redrive.jobs_other (
+    id uuid NOT NULL,
+    seq bigint NOT NULL,
+    queue integer NOT NULL,
+    policy integer NOT NULL,
+    created_at bigint NOT NULL,
+    run_at bigint NOT NULL,
+    checksum bigint,
+    priority smallint NOT NULL,
+    external boolean DEFAULT false NOT NULL,
+    deadline bigint,
+    start_by bigint,
+    timeout_ms bigint,
+    revived_at bigint,
+    parent uuid,
+    kind text NOT NULL,
+    unique_key text,
+    ordering_key text,
+    destination text,
+    labels text,
+    payload text NOT NULL
+);
+
+CREATE TABLE redrive.keys (
+    key text NOT NULL,
+    seq bigint NOT NULL,
+    id uuid NOT NULL
+);
+
+CREATE TABLE redrive.meta (
+    name text NOT NULL,
+    value text NOT NULL
+);
+
+CREATE SEQUENCE redrive.places
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+ALTER TABLE redrive.policies ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME redrive.policies_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE VIEW redrive.queued_operations AS
+ SELECT o.id,
+    o.kind AS operation_type,
+        CASE o.state
+            WHEN 'waiting'::text THEN 'pending'::text
+            WHEN 'running'::text THEN 'processing'::text
+            WHEN 'succeeded'::text THEN 'completed'::text
+            WHEN 'dead'::text THEN 'failed'::text
+            ELSE 'cancelled'::text
+        END AS status,
+    o.failures AS retry_count,
+    redrive.as_integer((o.retries_max + o.first)) AS max_retries,
+    o.last_error,
+    o.created_at,
+        CASE
+            WHEN (o.state = 'succeeded'::text) THEN o.finished_at
+            ELSE NULL::timestamp with time zone
+        END AS processed_at,
+    o.payload,
+    o.queue,
+    o.ordering_key,
+    o.place
+   FROM redrive.overview o;
+
+ALTER TABLE redrive.queues ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME redrive.queues_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE VIEW redrive.retry_queue AS
+ SELECT o.id,
+    COALESCE(o.unique_key, (o.id)::text) AS task_id,
+    o.kind AS task_type,
+    o.payload,
+    redrive.as_integer((((o.failures - o.first) +
+        CASE
+            WHEN (o.state = ANY (ARRAY['running'::text, 'succeeded'::text])) THEN 1
+            ELSE 0
+        END))::bigint) AS attempt_count,
+    redrive.as_integer(o.retries_max) AS max_attempts,
+    o.last_error,
+    o.next_at AS next_attempt_at,
+    o.created_at,
+    o.changed_at AS updated_at,
+        CASE o.state
+            WHEN 'waiting'::text THEN 'scheduled'::text
+            WHEN 'running'::text THEN 'retrying'::text
+            WHEN 'succeeded'::text THEN 'completed'::text
+            WHEN 'dead'::text THEN 'failed'::text
+            ELSE 'cancelled'::text
+        END AS status,
+    o.queue,
+    o.place
+   FROM redrive.overview o;
+
+CREATE VIEW redrive.retry_schedules AS
+ SELECT o.id,
+    o.kind AS retry_type,
+    COALESCE(redrive.json_text(o.labels, 'target_id'::text), o.unique_key, (o.id)::text) AS target_id,
+    COALESCE(redrive.json_text(o.labels, 'execution_id'::text), (o.parent)::text, (o.id)::text) AS execution_id,
+    redrive.json_text(o.labels, 'node_id'::text) AS node_id,
+        CASE o.backoff
+            WHEN 'exponential'::text THEN 'exponential_backoff'::text
+            WHEN 'fixed'::text THEN 'fixed_delay'::text
+            WHEN 'schedule'::text THEN 'custom'::text
+            ELSE o.backoff
+        END AS retry_strategy,
+    redrive.as_integer(o.retries_max) AS max_attempts,
+    redrive.as_integer(((o.failures - o.first))::bigint) AS current_attempt,
+    COALESCE(o.base_seconds, (0)::numeric) AS initial_delay_seconds,
+    o.delay_seconds,
+    o.factor AS multiplier,
+    o.cap_seconds AS max_delay_seconds,
+        CASE
+            WHEN (o.delays IS NOT NULL) THEN json_build_object('attempts', ( SELECT json_agg(json_build_object('attempt', d.n, 'delay_seconds', redrive.span_seconds(d.span)) ORDER BY d.n) AS json_agg
+               FROM json_array_elements_text(o.delays) WITH ORDINALITY d(span, n)))
+            ELSE NULL::json
+        END AS custom_schedule,
+    o.at AS scheduled_at,
+    ( SELECT redrive.instant(a.ended_at) AS instant
+           FROM redrive.attempts a
+          WHERE ((a.seq = o.place) AND (a.attempt > 0))
+          ORDER BY a.attempt DESC
+         LIMIT 1) AS last_retried_at,
+    o.expires_at,
+        CASE o.state
+            WHEN 'waiting'::text THEN 'scheduled'::text
+            WHEN 'running'::text THEN 'retrying'::text
+            WHEN 'succeeded'::text THEN 'completed'::text
+            WHEN 'dead'::text THEN 'failed'::text
+            ELSE 'cancelled'::text
+        END AS status,
+    o.holder AS locked_by,
+    o.claimed_at AS locked_at,
+    (o.payload)::json AS retry_context,
+    ( SELECT json_agg(json_build_object('attempt', a.attempt, 'timestamp', redrive.instant(a.ended_at), 'error', redrive.json_text(a.failure, 'message'::text)) ORDER BY a.attempt) AS json_agg
+           FROM redrive.attempts a
+          WHERE ((a.seq = o.place) AND (a.failure IS NOT NULL))) AS error_history,
+    o.created_at,
+    o.changed_at AS updated_at,
+    (o.attempt + 1) AS version,
+    o.queue,
+    o.place
+   FROM redrive.overview o;
+
+CREATE TABLE redrive.tallies (
+    queue integer NOT NULL,
+    counts jsonb NOT NULL
+);
+
+ALTER TABLE ONLY redrive.attempts ATTACH PARTITION redrive.attempts_other DEFAULT;
+
+ALTER TABLE ONLY redrive.done ATTACH PARTITION redrive.done_other DEFAULT;
+
+ALTER TABLE ONLY redrive.jobs ATTACH PARTITION redrive.jobs_other DEFAULT;
+
+ALTER TABLE ONLY redrive.activity
+    ADD CONSTRAINT activity_pkey PRIMARY KEY (n);
+
+ALTER TABLE ONLY redrive.claims
+    ADD CONSTRAINT claims_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY redrive.dead
+    ADD CONSTRAINT dead_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY redrive.holders
+    ADD CONSTRAINT holders_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY redrive.jobs
+    ADD CONSTRAINT jobs_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY redrive.jobs_other
+    ADD CONSTRAINT jobs_other_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY redrive.keys
+    ADD CONSTRAINT keys_pkey PRIMARY KEY (key);
+
+ALTER TABLE ONLY redrive.live
+    ADD CONSTRAINT live_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY redrive.meta
+    ADD CONSTRAINT meta_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY redrive.policies
+    ADD CONSTRAINT policies_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY redrive.queues
+    ADD CONSTRAINT queues_name_key UNIQUE (name);
+
+ALTER TABLE ONLY redrive.queues
+    ADD CONSTRAINT queues_pkey PRIMARY KEY (id);
+
+CREATE INDEX attempts_seq ON ONLY redrive.attempts USING btree (seq, attempt);
+
+CREATE INDEX attempts_other_seq_attempt_idx ON redrive.attempts_other USING btree (seq, attempt);
+
+CREATE INDEX bands_queue ON redrive.bands USING btree (queue, priority);
+
+CREATE INDEX claims_highest ON redrive.claims USING btree (highest);
+
+CREATE INDEX claims_holder ON redrive.claims USING btree (holder);
+
+CREATE INDEX dead_at ON redrive.dead USING btree (to_timestamp(((finished_at)::double precision / (1000)::double precision)));
+
+CREATE INDEX dead_fingerprint ON redrive.dead USING btree (fingerprint, seq) WHERE (fingerprint IS NOT NULL);
+
+CREATE INDEX dead_queue ON redrive.dead USING btree (queue);
+
+CREATE INDEX done_seq ON ONLY redrive.done USING btree (seq);
+
+CREATE INDEX done_other_seq_idx ON redrive.done_other USING btree (seq);
+
+CREATE INDEX jobs_external ON ONLY redrive.jobs USING btree (id) WHERE external;
+
+CREATE INDEX jobs_other_id_idx ON redrive.jobs_other USING btree (id) WHERE external;
+
+CREATE INDEX jobs_parent ON ONLY redrive.jobs USING btree (parent) WHERE (parent IS NOT NULL);
+
+CREATE INDEX jobs_other_parent_idx ON redrive.jobs_other USING btree (parent) WHERE (parent IS NOT NULL);
+
+CREATE INDEX live_at ON redrive.live USING btree (to_timestamp(((due_at)::double precision / (1000)::double precision)));
+
+CREATE INDEX live_due ON redrive.live USING btree (queue, priority, due_at, seq) WHERE (ordering_key IS NULL);
+
+CREATE INDEX live_expires ON redrive.live USING btree (queue, expires_at) WHERE (expires_at IS NOT NULL);
+
+CREATE INDEX live_order ON redrive.live USING btree (queue, ordering_key, seq) WHERE (ordering_key IS NOT NULL);
+
+CREATE INDEX live_turn ON redrive.live USING btree (queue, priority, due_at, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT held));
+
+CREATE UNIQUE INDEX policies_body ON redrive.policies USING btree (hashtextextended(body, (0)::bigint), hashtextextended(body, (1)::bigint));
+
+ALTER INDEX redrive.attempts_seq ATTACH PARTITION redrive.attempts_other_seq_attempt_idx;
+
+ALTER INDEX redrive.done_seq ATTACH PARTITION redrive.done_other_seq_idx;
+
+ALTER INDEX redrive.jobs_external ATTACH PARTITION redrive.jobs_other_id_idx;
+
+ALTER INDEX redrive.jobs_parent ATTACH PARTITION redrive.jobs_other_parent_idx;
+
+ALTER INDEX redrive.jobs_pkey ATTACH PARTITION redrive.jobs_other_pkey;
