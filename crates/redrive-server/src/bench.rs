@@ -34,6 +34,8 @@ const PLACES: [usize; 4] = [1_024, 2_048, 4_096, 8_192];
 const BATCHES: [usize; 6] = [256, 512, 1_024, 2_048, 4_096, 8_192];
 /// Of jobs that are measured one by one, more tell nothing more.
 const SINGLES_MAX: u64 = 500;
+/// With fewer jobs than this, no size is better than another.
+const TELLING: u64 = 5_000;
 /// One job at a time is slow: one in so many of the jobs is enough.
 const ONE_IN: u64 = 50;
 
@@ -236,6 +238,9 @@ impl<'o> Bench<'o> {
     ) -> Result<usize> {
         if let Some(best) = known.get() {
             return Ok(*best);
+        }
+        if self.options.jobs < TELLING {
+            return Ok(*known.get_or_init(|| sizes[0]));
         }
         let mut best = (0.0, 1);
         // Three times each, because one try on a noisy machine says little.

@@ -6,15 +6,17 @@ use std::sync::Arc;
 
 use redrive::{
     Claim, ClaimId, Failure, HolderId, Job, JobId, Json, Lease, MemoryStore, NewJob, OnRetry, Outcome, Page,
-    Policy, PostgresStore, Queue, Renewal, Rng, Settled, Settlement, SqliteStore, StateName, Store,
-    Timestamp, Want, admit, secs, settle,
+    Policy, PostgresOptions, PostgresStore, Queue, Renewal, Rng, Settled, Settlement, SqliteStore, StateName,
+    Store, Timestamp, Want, admit, secs, settle,
 };
-use redrive_testbed::Database;
+use redrive_testbed::{Database, PgBouncer};
 use tempfile::TempDir;
 
 redrive::conformance!(memory, async { (MemoryStore::new(), ()) });
 redrive::conformance!(sqlite, async { file().await });
 redrive::conformance!(postgres, async { server().await });
+// Nothing a connection knows may be needed by the next call.
+redrive::conformance!(pgbouncer, async { pooled().await });
 
 const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 const HOLDER: HolderId = HolderId(1);
@@ -27,6 +29,13 @@ async fn file() -> (SqliteStore, TempDir) {
 async fn server() -> (PostgresStore, Database) {
     let database = redrive_testbed::database().await;
     (PostgresStore::connect(database.url()).await.unwrap(), database)
+}
+
+async fn pooled() -> (PostgresStore, (PgBouncer, Database)) {
+    let database = redrive_testbed::database().await;
+    let pooler = PgBouncer::start(database.url());
+    let store = PostgresOptions::default().pooled().connect(&pooler.url(database.name())).await.unwrap();
+    (store, (pooler, database))
 }
 
 async fn open(dir: &TempDir) -> SqliteStore {
