@@ -44,7 +44,7 @@ async fn handle(attempt: Attempt<Parse>) -> Result<(), Failure> {
 }
 
 enum Database {
-    Postgres(Client, redrive_testbed::Database),
+    Postgres(Box<Client>, redrive_testbed::Database),
     Sqlite(TempDir),
 }
 
@@ -64,7 +64,7 @@ async fn postgres() -> World {
     let store = Arc::new(PostgresStore::connect(database.url()).await.unwrap());
     let client = redrive_testbed::connect(database.url()).await.unwrap();
     client.batch_execute("SET search_path = redrive").await.unwrap();
-    World::on(store, Database::Postgres(client, database)).await
+    World::on(store, Database::Postgres(Box::new(client), database)).await
 }
 
 async fn sqlite() -> World {
@@ -198,7 +198,8 @@ fn ask_sqlite(path: &Path, sql: &str) -> Vec<Row> {
     use rusqlite::types::ValueRef;
     let connection = rusqlite::Connection::open(path).unwrap();
     let mut statement = connection.prepare(sql).unwrap();
-    let names: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+    let name = |at| statement.column_name(at).unwrap().to_owned();
+    let names: Vec<String> = (0..statement.column_count()).map(name).collect();
     let text = |value: ValueRef<'_>| match value {
         ValueRef::Null => None,
         ValueRef::Integer(number) => Some(number.to_string()),
