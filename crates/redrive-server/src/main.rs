@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod doctor;
 mod out;
 mod stopwatch;
 
@@ -19,6 +20,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Bench(options) => bench::run(&options),
         Command::BenchChild(child) => bench::child(&child),
+        Command::Doctor(options) => return doctor::run(&options),
     };
     out::exit_code(done)
 }
