@@ -19,6 +19,14 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Measure, beside the tightest hand-written SQL loop that does the same durable work
     Bench(BenchOptions),
+    /// Look for whatever keeps a store from its promises, and say what to do about it
+    ///
+    /// Reads only, and also where an engine would refuse to open: a server that forgets, a standby, a newer schema, a
+    /// database without jobs.
+    ///
+    /// Exit code: 0 if nothing is worse than a notice, 1 if there is a warning, 2 if there is a danger or the store
+    /// could not be examined.
+    Doctor(DoctorOptions),
     /// A part of the benchmark that needs a process of its own
     #[command(hide = true)]
     BenchChild(BenchChild),
@@ -46,6 +54,17 @@ pub(crate) struct BenchOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Vec<Measure>,
     /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What to examine.
+#[derive(Args)]
+pub(crate) struct DoctorOptions {
+    /// Where the jobs are
+    #[arg(long, value_name = "postgres://…|sqlite:PATH")]
+    pub(crate) store: StoreUrl,
+    /// Print a JSON array of findings instead of lines
     #[arg(long)]
     pub(crate) json: bool,
 }

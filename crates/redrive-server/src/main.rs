@@ -2,6 +2,7 @@
 
 mod bench;
 mod cli;
+mod doctor;
 mod out;
 mod stopwatch;
 
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::BenchChild(child) => bench::child(&child),
         Command::BenchPeer(part) => bench::peer(&part),
+        Command::Doctor(options) => return doctor::run(&options),
     };
     out::exit_code(done)
 }

@@ -14,6 +14,24 @@ pub(crate) fn answer(text: &str) {
     println!("{text}");
 }
 
+/// What a sign means at a glance.
+#[derive(Clone, Copy)]
+pub(crate) enum Colour {
+    Red = 31,
+    Green = 32,
+    Yellow = 33,
+    Blue = 34,
+}
+
+/// The text in a colour, where there is a person to see it.
+pub(crate) fn coloured(text: &str, colour: Colour) -> String {
+    if std::io::stdout().is_terminal() {
+        format!("\x1b[{}m{text}\x1b[0m", colour as u8)
+    } else {
+        text.to_owned()
+    }
+}
+
 /// What is being done, for a person who watches. Replaced by the next one.
 pub(crate) fn progress(text: &str) {
     let mut stderr = std::io::stderr();
@@ -30,8 +48,13 @@ pub(crate) fn exit_code(done: anyhow::Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Why it could not be done.
+pub(crate) fn complain(error: &anyhow::Error) {
+    eprintln!("error: {error:#}");
 }

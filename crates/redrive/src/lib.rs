@@ -51,6 +51,8 @@ pub use store::{
     Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, HolderId, How, JobDetail, Lease, MemoryStore,
     PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store, Want,
 };
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use store::{Finding, Severity};
 #[cfg(feature = "postgres")]
 pub use store::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
@@ -69,6 +71,9 @@ mod pages {
     mod operating {}
     #[doc = include_str!("../../../docs/guides/own-transaction.md")]
     mod own_transaction {}
+    #[cfg(feature = "postgres")]
+    #[doc = include_str!("../../../docs/guides/postgres.md")]
+    mod postgres {}
     #[doc = include_str!("../../../docs/guides/testing.md")]
     mod testing {}
 }

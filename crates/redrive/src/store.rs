@@ -4,6 +4,8 @@
 //! a claim lists it at its current attempt. Every ending moves the attempt, so a settlement that comes late finds
 //! that its claim is gone or the attempt has moved, and changes nothing.
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod finding;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
@@ -23,6 +25,8 @@ use crate::machine::{Admission, Command, Transition};
 use crate::queue::{OnRetry, Retention};
 use crate::stats::{Activity, Tally};
 
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub use finding::{Finding, Severity};
 pub use memory::MemoryStore;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore};

@@ -6,6 +6,7 @@
 mod claim;
 mod codec;
 mod database;
+mod doctor;
 mod enqueue;
 mod fault;
 mod listen;
@@ -29,8 +30,8 @@ use self::codec::Names;
 use self::database::Database;
 use self::fault::Fault;
 use super::{
-    Claim, Claimed, Enqueued, Expiry, Filter, HolderId, JobDetail, PAGE_MAX, Page, Paged, QueueCounts,
-    Renewal, Settled, Settlement, Store,
+    Claim, Claimed, Enqueued, Expiry, Filter, Finding, HolderId, JobDetail, PAGE_MAX, Page, Paged,
+    QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
@@ -42,6 +43,8 @@ use crate::stats::Activity;
 /// A PostgreSQL database.
 pub struct PostgresStore {
     inner: Arc<Inner>,
+    config: Config,
+    listen: Listen,
     /// Ended with the store.
     _tasks: JoinSet<()>,
 }
@@ -134,7 +137,8 @@ impl PostgresStore {
             Listen::On(direct) => Some(parse(direct)?),
             Listen::Nowhere => None,
         };
-        let database = Database::new(parse(url)?, options.connections).map_err(Fault::into_error)?;
+        let config = parse(url)?;
+        let database = Database::new(config.clone(), options.connections).map_err(Fault::into_error)?;
         let (clock, followed) = Clock::followed();
         let inner = Arc::new(Inner {
             database,
@@ -159,7 +163,20 @@ impl PostgresStore {
             tasks.spawn(listen::listen(inner.clone(), config));
             tasks.spawn(listen::notify(inner.clone()));
         }
-        Ok(PostgresStore { inner, _tasks: tasks })
+        Ok(PostgresStore { inner, config, listen: options.listen, _tasks: tasks })
+    }
+
+    /// Looks for whatever keeps an engine from its promises there, and says what to do about it. Refuses nothing and
+    /// changes nothing: a server that would be refused, or cannot be reached, is a finding.
+    pub async fn examine_at(url: &str) -> Result<Vec<Finding>> {
+        doctor::examine(parse(url)?, doctor::Opened::Not).await
+    }
+
+    /// Looks for whatever keeps this store from its promises, and says what to do about it. Changes nothing, and uses
+    /// connections of its own.
+    pub async fn examine(&self) -> Result<Vec<Finding>> {
+        let opened = doctor::Opened::With { listen: self.listen.clone(), relaxed: self.inner.relaxed };
+        doctor::examine(self.config.clone(), opened).await
     }
 }
 

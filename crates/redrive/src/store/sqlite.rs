@@ -6,6 +6,7 @@
 mod claim;
 mod codec;
 mod core;
+mod doctor;
 mod enqueue;
 mod open;
 mod read;
@@ -27,8 +28,8 @@ use self::codec::Names;
 use self::core::{Core, Running, SharedRunning};
 use self::writer::Writer;
 use super::{
-    Claim, Claimed, Enqueued, Expiry, Filter, HolderId, JobDetail, PAGE_MAX, Page, Paged, QueueCounts,
-    Renewal, Settled, Settlement, Store,
+    Claim, Claimed, Enqueued, Expiry, Filter, Finding, HolderId, JobDetail, PAGE_MAX, Page, Paged,
+    QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -88,6 +89,19 @@ impl SqliteStore {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Looks for whatever keeps an engine from its promises on this file, and says what to do about it. Refuses nothing
+    /// and changes nothing: a file that would be refused, or is not there, is a finding. Reads the whole file once.
+    pub async fn examine_at(path: impl AsRef<Path>) -> Result<Vec<Finding>> {
+        let path = path.as_ref().to_owned();
+        blocking(move || Ok(doctor::examine(&path, &doctor::Opened::Not))).await
+    }
+
+    /// The same for a file that is open here.
+    pub async fn examine(&self) -> Result<Vec<Finding>> {
+        let (path, opened) = (self.path.clone(), doctor::Opened::With(self.readers.options.clone()));
+        blocking(move || Ok(doctor::examine(&path, &opened))).await
     }
 
     /// Writes what is under way, closes the file and gives it free. Dropping the store does the same, and holds up its

@@ -102,10 +102,16 @@ impl From<PoolError> for Fault {
     fn from(error: PoolError) -> Fault {
         match error {
             PoolError::Backend(error) => match error.code() {
-                Some(code) if is_misconfigured(code) => Fault::Refused(
-                    Error::new(ErrorKind::Invalid, format!("PostgreSQL refused the connection: {error}"))
-                        .with_hint("see whether user, password and database of the URL are right"),
-                ),
+                Some(code) if is_misconfigured(code) => {
+                    // The driver's own text is only that there is an answer, not which.
+                    let why = error
+                        .as_db_error()
+                        .map_or_else(|| error.to_string(), |answer| answer.message().into());
+                    Fault::Refused(
+                        Error::new(ErrorKind::Invalid, format!("PostgreSQL refused the connection: {why}"))
+                            .with_hint("see whether user, password and database of the URL are right"),
+                    )
+                }
                 _ => Fault::from(error),
             },
             other => Fault::Broken(other.to_string()),

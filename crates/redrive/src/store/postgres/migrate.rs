@@ -53,13 +53,44 @@ pub(super) async fn migrate(database: &Database) -> Result<(), Fault> {
 
 /// Whether there is nothing to do, so that nobody has to wait for the lock.
 async fn is_current(database: &Database) -> Result<bool, Fault> {
-    let rows = database.query("SELECT to_regclass('redrive.meta') IS NOT NULL", &[]).await?;
-    if !rows.first().is_some_and(|row| row.get(0)) {
-        return Ok(false);
-    }
-    let version = Version::read(&database.query(READ, &[]).await?)?;
+    let Some(version) = find(database).await? else { return Ok(false) };
     version.refuse_newer()?;
     Ok(version.schema >= MIGRATIONS.len())
+}
+
+/// How the schema stands to this program. Changes nothing.
+pub(super) async fn standing(database: &Database) -> Result<Standing, Fault> {
+    let known = MIGRATIONS.len();
+    Ok(match find(database).await? {
+        None => Standing::Missing,
+        Some(Version { schema, .. }) if schema < known => Standing::Older { schema, known },
+        Some(Version { schema, .. }) if schema == known => Standing::Current { schema },
+        Some(version) if version.is_refused() => Standing::TooNew { schema: version.schema, known },
+        Some(Version { schema, .. }) => Standing::Newer { schema, known },
+    })
+}
+
+/// See [`standing`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// There is none.
+    Missing,
+    /// It would be brought up to date.
+    Older { schema: usize, known: usize },
+    /// It is what this program makes.
+    Current { schema: usize },
+    /// It is newer, and says that this program can still work on it.
+    Newer { schema: usize, known: usize },
+    /// It is newer, and this program would be refused.
+    TooNew { schema: usize, known: usize },
+}
+
+async fn find(database: &Database) -> Result<Option<Version>, Fault> {
+    let rows = database.query("SELECT to_regclass('redrive.meta') IS NOT NULL", &[]).await?;
+    if !rows.first().is_some_and(|row| row.get(0)) {
+        return Ok(None);
+    }
+    Version::read(&database.query(READ, &[]).await?).map(Some)
 }
 
 const READ: &str = "SELECT name, value FROM redrive.meta WHERE name IN ('schema', 'oldest')";
@@ -83,11 +114,15 @@ impl Version {
         Ok(version)
     }
 
+    fn is_refused(&self) -> bool {
+        self.schema > MIGRATIONS.len() && self.oldest > MIGRATIONS.len()
+    }
+
     fn refuse_newer(&self) -> Result<(), Fault> {
-        let known = MIGRATIONS.len();
-        if self.schema <= known || self.oldest <= known {
+        if !self.is_refused() {
             return Ok(());
         }
+        let known = MIGRATIONS.len();
         let message = format!("the database has schema {}, and this version knows {known}", self.schema);
         Err(Error::new(ErrorKind::Newer, message).with_hint("use the newer version that wrote it").into())
     }

@@ -12,7 +12,7 @@ use super::{Fault, SqliteOptions};
 use crate::error::{Error, ErrorKind, Result};
 
 /// Older versions can corrupt a database in WAL mode when a write meets a checkpoint.
-const SQLITE_VERSION_MIN: i32 = 3_051_003;
+pub(super) const SQLITE_VERSION_MIN: i32 = 3_051_003;
 /// How long a transaction of the user's own may hold the file before we say that it does.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pages in the write-ahead log before they are copied into the database: 16 MiB.
@@ -24,11 +24,34 @@ pub(super) const MIGRATIONS: [&str; 2] = [
     include_str!("../../../migrations/sqlite/0002_views.sql"),
 ];
 
-/// Takes the file for this process. The lock goes with the process, however it ends.
-pub(super) fn lock(path: &Path) -> Result<File> {
+/// Where the lock of a file is.
+fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
-    let name = PathBuf::from(name);
+    PathBuf::from(name)
+}
+
+/// Who has the file, in the words that it left in the lock; `None` if nobody has it.
+pub(super) fn held_by(path: &Path) -> std::io::Result<Option<String>> {
+    let mut file = match File::open(lock_path(path)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    match file.try_lock_shared() {
+        // Given up at once: an engine that starts in this very moment would be refused.
+        Ok(()) => file.unlock().map(|()| None),
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            file.read_to_string(&mut holder)?;
+            Ok(Some(holder.trim().to_owned()))
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Takes the file for this process. The lock goes with the process, however it ends.
+pub(super) fn lock(path: &Path) -> Result<File> {
+    let name = lock_path(path);
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -109,6 +132,11 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection>
     conn.pragma_update(None, "query_only", true).map_err(broken)?;
     conn.pragma_update(None, "cache_size", -4_096).map_err(broken)?;
     Ok(conn)
+}
+
+/// A connection for looking at a file of which nothing is known yet: it makes no file and writes none.
+pub(super) fn onlooker(path: &Path, options: &SqliteOptions) -> Result<Connection> {
+    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX, options)
 }
 
 fn connect(path: &Path, flags: OpenFlags, options: &SqliteOptions) -> Result<Connection> {
