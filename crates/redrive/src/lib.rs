@@ -15,6 +15,7 @@ mod stats;
 
 // Where jobs live.
 mod store;
+pub mod tx;
 
 // What runs them.
 mod engine;
@@ -54,7 +55,7 @@ pub use store::{
 #[cfg(feature = "postgres")]
 pub use store::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
-pub use store::{SqliteOptions, SqliteStore, enqueue_in};
+pub use store::{SqliteOptions, SqliteStore};
 
 /// The code in the guides and the concepts is compiled and run as the README's is.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]

@@ -8,12 +8,15 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 
 use super::Inner;
+use crate::clock::Timestamp;
 
 const CHANNEL: &str = "redrive";
 /// How often to look without having been woken.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// At most one notification in this time, however much comes in: each takes a lock that all commits with one share.
 const NOTIFY_EVERY: Duration = Duration::from_millis(50);
+/// Claims look again at the last second; half of it is left for the way from there to the next claim.
+const LATE: Duration = Duration::from_millis(500);
 /// How long to wait before listening again after the connection was lost.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
@@ -50,6 +53,13 @@ pub(super) async fn listen(inner: Arc<Inner>, config: Config) {
     }
 }
 
+/// Whether a note of `redrive.enqueue` says that its transaction was open for so long that claims may have passed its
+/// jobs. They look for those once a second anyway; being told, they need not wait for that.
+fn opened_long_ago(note: &str, now: Timestamp) -> bool {
+    let since = note.strip_prefix("since ").and_then(|ms| ms.parse().ok()).map(Timestamp::from_millis);
+    since.is_some_and(|since| now.since(since) > LATE)
+}
+
 async fn listen_once(inner: &Inner, config: &Config) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
     let hear = async {
@@ -57,6 +67,9 @@ async fn listen_once(inner: &Inner, config: &Config) -> Result<(), tokio_postgre
             if let AsyncMessage::Notification(note) = message?
                 && note.payload() != inner.name
             {
+                if opened_long_ago(note.payload(), inner.clock.now()) {
+                    inner.cursors.forget();
+                }
                 inner.woke();
             }
         }

@@ -124,7 +124,7 @@ impl Inner {
                     let policy = self.names.policy_id(&self.database, &next.policy).await?;
                     let time = |at: Option<Timestamp>| at.map(Timestamp::as_millis);
                     item["to_state"] = json!("back");
-                    item["stand"] = job_json(&next, queue, policy);
+                    item["stand"] = job_json(&next, queue.into(), policy.into());
                     item["deadline"] = json!(time(next.extras().deadline));
                     item["start_by"] = json!(time(next.extras().start_by));
                     item["revived_at"] = json!(time(next.extras().revived_at));
@@ -192,8 +192,12 @@ impl Inner {
     }
 
     pub(super) async fn pause(&self, queue: &str, paused: bool) -> Result<(), Fault> {
-        let set = "UPDATE redrive.queues SET paused = $2 WHERE id = redrive.queue_id($1)";
-        self.database.query(set, &[(&queue, Type::TEXT), (&paused, Type::BOOL)]).await?;
+        // Made known by a statement of its own: one does not see the rows that a function it calls has made.
+        let queue = self.names.queue_id(&self.database, &queue.into()).await?;
+        // A queue with a tally is one that people have used, and is counted from then on.
+        let set = "WITH queue AS (UPDATE redrive.queues SET paused = $2 WHERE id = $1 RETURNING id) \
+                   INSERT INTO redrive.tallies (queue, counts) SELECT id, '{\"enqueued\": 0}' FROM queue";
+        self.database.query(set, &[(&queue, Type::INT4), (&paused, Type::BOOL)]).await?;
         Ok(())
     }
 }
