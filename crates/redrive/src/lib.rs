@@ -68,6 +68,7 @@ mod pages {
     mod in_process {}
     #[doc = include_str!("../../../docs/guides/operating.md")]
     mod operating {}
+    #[cfg(all(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
     #[doc = include_str!("../../../docs/guides/own-transaction.md")]
     mod own_transaction {}
     #[doc = include_str!("../../../docs/guides/testing.md")]

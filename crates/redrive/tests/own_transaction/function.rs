@@ -270,3 +270,18 @@ async fn who_may_use_the_schema_may_enqueue_and_nothing_else() {
         .unwrap();
     assert_eq!(stored(&world, id).await.id, id);
 }
+
+#[tokio::test]
+async fn the_example_of_the_guide_does_what_the_guide_says() {
+    let database = redrive_testbed::database().await;
+    let engine = super::kit::engine_on(database.url()).await;
+    let guide = include_str!("../../../../docs/guides/own-transaction.md");
+    let example = guide.split_once("```sql\n").unwrap().1.split_once("```").unwrap().0;
+    let client = redrive_testbed::connect(database.url()).await.unwrap();
+    client.batch_execute(example).await.unwrap();
+    let row =
+        client.query_one("SELECT id::text FROM redrive.keys WHERE key = 'confirm-7'", &[]).await.unwrap();
+    let job = engine.get(row.get::<_, &str>(0).parse().unwrap()).await.unwrap().unwrap().job;
+    assert_eq!(job.due_at(), job.created_at + redrive::secs(10));
+    assert_eq!(job.policy.preview(3), [1, 2, 4].map(redrive::secs));
+}

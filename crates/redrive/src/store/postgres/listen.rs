@@ -17,6 +17,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NOTIFY_EVERY: Duration = Duration::from_millis(50);
 /// Claims look again at the last second; half of it is left for the way from there to the next claim.
 const LATE: Duration = Duration::from_millis(500);
+/// Looking through everything that is due costs more than going on: at most this often. The rest is found within a second.
+const FORGET_EVERY: Duration = Duration::from_millis(250);
 /// How long to wait before listening again after the connection was lost.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
@@ -62,13 +64,16 @@ fn opened_long_ago(note: &str, now: Timestamp) -> bool {
 
 async fn listen_once(inner: &Inner, config: &Config) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
+    let mut forgot_at = Timestamp::EPOCH;
     let hear = async {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             if let AsyncMessage::Notification(note) = message?
                 && note.payload() != inner.name
             {
-                if opened_long_ago(note.payload(), inner.clock.now()) {
+                let now = inner.clock.now();
+                if opened_long_ago(note.payload(), now) && now.since(forgot_at) > FORGET_EVERY {
                     inner.cursors.forget();
+                    forgot_at = now;
                 }
                 inner.woke();
             }

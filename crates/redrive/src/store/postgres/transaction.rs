@@ -60,6 +60,7 @@ pub(crate) fn refused(code: &str, message: &str) -> Error {
 }
 
 /// What an error means that the server did not send.
+#[cfg(any(feature = "tx-sqlx", feature = "tx-diesel"))]
 pub(crate) fn unanswered(error: impl std::error::Error) -> Error {
     Fault::Broken(error.to_string()).into_error()
 }
