@@ -27,6 +27,8 @@ packages=()
 have initdb || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || packages+=(postgresql-15)
 have pgbouncer || [ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
 have faketime || packages+=(faketime)
+# The adapter for diesel links against PostgreSQL's own client library.
+have pg_config || compgen -G '/usr/include/postgresql/libpq-fe.h' >/dev/null || packages+=(libpq-dev)
 if [ ${#packages[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && have apt-get; then
     echo "installing ${packages[*]} with apt-get"
@@ -40,7 +42,7 @@ if [ ${#packages[@]} -gt 0 ]; then
     apt-get install -y -qq "${packages[@]}"
   else
     echo "error: not installed, and the tests need it: ${packages[*]}" >&2
-    echo "hint: apt-get install ${packages[*]} on Debian; elsewhere PostgreSQL 15, PgBouncer and libfaketime" >&2
+    echo "hint: apt-get install ${packages[*]} on Debian; elsewhere PostgreSQL 15 with its client library, PgBouncer and libfaketime" >&2
     exit 1
   fi
 fi

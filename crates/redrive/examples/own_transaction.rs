@@ -2,7 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
 
-use redrive::{Attempt, Engine, Failure, Payload, SqliteStore, enqueue_in};
+use redrive::{Attempt, Engine, Failure, Payload, SqliteStore, tx};
 use rusqlite::Connection;
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ fn order(engine: &Engine, app: &mut Connection, what: &str) -> Result<i64, Box<d
     let transaction = app.transaction()?;
     transaction.execute("INSERT INTO orders (what) VALUES (?1)", [what])?;
     let order = transaction.last_insert_rowid();
-    enqueue_in(&transaction, &engine.admit(Confirm { order })?)?;
+    tx::rusqlite::enqueue(&transaction, &engine.admit(Confirm { order })?)?;
     if what.is_empty() {
         // Dropping the transaction takes back the order and the job.
         return Err("an order must say what".into());

@@ -15,6 +15,7 @@ mod stats;
 
 // Where jobs live.
 mod store;
+pub mod tx;
 
 // What runs them.
 mod engine;
@@ -56,7 +57,7 @@ pub use store::{Finding, Severity};
 #[cfg(feature = "postgres")]
 pub use store::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
-pub use store::{SqliteOptions, SqliteStore, enqueue_in};
+pub use store::{SqliteOptions, SqliteStore};
 
 /// The code in the guides and the concepts is compiled and run as the README's is.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]
@@ -69,6 +70,7 @@ mod pages {
     mod in_process {}
     #[doc = include_str!("../../../docs/guides/operating.md")]
     mod operating {}
+    #[cfg(all(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
     #[doc = include_str!("../../../docs/guides/own-transaction.md")]
     mod own_transaction {}
     #[cfg(feature = "postgres")]

@@ -28,10 +28,14 @@ use crate::stats::{Activity, Tally};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use finding::{Finding, Severity};
 pub use memory::MemoryStore;
+#[cfg(any(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
+pub(crate) use postgres::transaction as postgres_transaction;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
-pub use sqlite::{SqliteOptions, SqliteStore, enqueue_in};
+pub(crate) use sqlite::enqueue_outside as sqlite_enqueue_outside;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteOptions, SqliteStore};
 
 /// A place where jobs live. Every method is one transaction: it happens as a whole or not at all, and what it
 /// acknowledges is durable.

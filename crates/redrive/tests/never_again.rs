@@ -10,7 +10,7 @@ use redrive::testing::{CrashPlan, CrashPoint};
 use redrive::{
     Attempt, Claim, ClaimId, Engine, ErrorKind, Failure, Happening, HolderId, Job, JobId, Json, Lease,
     MemoryStore, NewJob, OnRetry, Outcome, Payload, Policy, Queue, Renewal, Rng, Settled, Settlement,
-    SqliteStore, State, StateName, Store, Timestamp, Want, enqueue_in, millis, secs,
+    SqliteStore, State, StateName, Store, Timestamp, Want, millis, secs,
 };
 use rusqlite::{Connection, TransactionBehavior};
 use serde::{Deserialize, Serialize};
@@ -62,14 +62,14 @@ async fn a_job_in_the_callers_transaction_is_there_if_and_only_if_that_commits()
 
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     tx.execute("INSERT INTO orders VALUES (1)", []).unwrap();
-    let kept = enqueue_in(&tx, &engine.admit(Task { n: 1 }).unwrap()).unwrap().id;
+    let kept = redrive::tx::rusqlite::enqueue(&tx, &engine.admit(Task { n: 1 }).unwrap()).unwrap().id;
     assert!(engine.get(kept).await.unwrap().is_none(), "invisible before the commit");
     tx.commit().unwrap();
     assert!(engine.get(kept).await.unwrap().is_some());
 
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
     tx.execute("INSERT INTO orders VALUES (2)", []).unwrap();
-    let gone = enqueue_in(&tx, &engine.admit(Task { n: 2 }).unwrap()).unwrap().id;
+    let gone = redrive::tx::rusqlite::enqueue(&tx, &engine.admit(Task { n: 2 }).unwrap()).unwrap().id;
     tx.rollback().unwrap();
     assert!(engine.get(gone).await.unwrap().is_none(), "gone with the rollback");
 
@@ -93,7 +93,7 @@ async fn a_running_engine_picks_up_a_job_of_the_callers_transaction_within_two_s
 
     let mut connection = file.outside();
     let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
-    let job = enqueue_in(&tx, &engine.admit(Task { n: 1 }).unwrap()).unwrap().id;
+    let job = redrive::tx::rusqlite::enqueue(&tx, &engine.admit(Task { n: 1 }).unwrap()).unwrap().id;
     tx.commit().unwrap();
     let picked_up = async {
         loop {

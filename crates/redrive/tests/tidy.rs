@@ -42,8 +42,18 @@ const ROOMS: &[(&str, &[&str])] = &[
 const ONLY_IN: &[(&[&str], &[&str], &str)] = &[
     (
         &["rusqlite"],
-        &["store/sqlite", "tx/rusqlite"],
+        &["store/sqlite", "tx.rs", "tx/rusqlite"],
         "only store/sqlite* knows the SQLite driver: give the store a method and call that",
+    ),
+    (
+        &["tokio_postgres", "deadpool_postgres"],
+        &["store/postgres", "tx.rs", "tx/tokio_postgres"],
+        "only store/postgres* knows the PostgreSQL driver: give the store a method and call that",
+    ),
+    (
+        &["sqlx", "diesel"],
+        &["tx.rs", "tx/sqlx", "tx/diesel"],
+        "other people's libraries are met in their own adapter alone: see tx.rs",
     ),
     (
         &["tokio::spawn", "task::spawn(", "spawn_local", "JoinSet"],

@@ -15,6 +15,8 @@ mod read;
 mod settle;
 mod steer;
 mod time;
+#[cfg(any(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
+pub(crate) mod transaction;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Jobs in a SQLite file: one thread that writes with group commit, a few connections that read.
 //!
 //! An acknowledged job is on stable storage (`synchronous=FULL`). One engine holds a file at a time; your own
-//! connections may read it, and may enqueue in their own transactions ([`enqueue_in`]).
+//! connections may read it, and may enqueue in their own transactions (`tx/rusqlite.rs`).
 
 mod claim;
 mod codec;
@@ -12,7 +12,6 @@ mod open;
 mod read;
 mod settle;
 mod steer;
-mod transaction;
 mod writer;
 
 use std::fs::File;
@@ -38,7 +37,7 @@ use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
 
-pub use self::transaction::enqueue_in;
+pub(crate) use self::enqueue::enqueue_outside;
 
 /// A SQLite file.
 pub struct SqliteStore {

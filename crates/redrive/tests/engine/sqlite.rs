@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redrive::testing::{CrashPlan, CrashPoint};
 use redrive::{
-    Attempt, Engine, Failure, Happening, NewJob, Policy, Queue, SqliteStore, StateName, enqueue_in, millis,
+    Attempt, Engine, Failure, Happening, NewJob, Policy, Queue, SqliteStore, StateName, millis, tx,
 };
 use tokio::sync::Barrier;
 
@@ -139,7 +139,7 @@ async fn a_job_from_a_transaction_of_ones_own_keeps_the_failure_it_came_with_and
     let mut connection = rusqlite::Connection::open(&path).unwrap();
     let transaction = connection.transaction().unwrap();
     let outside = NewJob::from(task("outside")).failed_outside(Failure::retry("before it came here"));
-    let job = enqueue_in(&transaction, &engine.admit(outside).unwrap()).unwrap();
+    let job = tx::rusqlite::enqueue(&transaction, &engine.admit(outside).unwrap()).unwrap();
     transaction.commit().unwrap();
     wait_for(&mut events, is_success).await;
     running.stop().await.unwrap();

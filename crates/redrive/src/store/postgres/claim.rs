@@ -2,7 +2,7 @@
 //! without waiting, that reads what the jobs are when no lane is locked any more.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -21,32 +21,58 @@ use crate::store::{Claim, ClaimId, Claimed, Lease};
 /// Behind which due time and place claims go on, by queue and priority: what is before has been taken, or is looked
 /// through again once a second. A hint, and one of this process alone.
 #[derive(Default)]
-pub(super) struct Cursors(Mutex<BTreeMap<(i64, i64), (i64, i64)>>);
+pub(super) struct Cursors(Mutex<Places>);
+
+#[derive(Default)]
+struct Places {
+    by_band: BTreeMap<(i64, i64), (i64, i64)>,
+    /// How often they were forgotten: what a claim learned that began before is not to be believed.
+    forgotten: u64,
+}
 
 impl Cursors {
-    fn flat(&self) -> Vec<i64> {
-        let cursors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        cursors.iter().flat_map(|((queue, band), (due, seq))| [*queue, *band, *due, *seq]).collect()
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set(&self, flat: &[i64]) {
-        let mut cursors = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    fn flat(&self) -> (Vec<i64>, u64) {
+        let places = self.places();
+        let flat = places.by_band.iter().flat_map(|((queue, band), (due, seq))| [*queue, *band, *due, *seq]);
+        (flat.collect(), places.forgotten)
+    }
+
+    fn set(&self, flat: &[i64], forgotten: u64) {
+        let mut places = self.places();
+        if places.forgotten != forgotten {
+            return;
+        }
         for cursor in flat.as_chunks::<4>().0 {
             let [queue, band, due, seq] = *cursor;
-            cursors.insert((queue, band), (due, seq));
+            places.by_band.insert((queue, band), (due, seq));
         }
+    }
+
+    /// The next claim begins with the first job that is due: something became visible that claims have passed.
+    pub(super) fn forget(&self) {
+        let mut places = self.places();
+        places.by_band.clear();
+        places.forgotten += 1;
     }
 }
 
 impl Inner {
     pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
+        for want in &claim.wants {
+            // Known from now on, so that nobody who enqueues here waits for another whose open transaction was the first.
+            self.names.queue_id(&self.database, &want.queue).await?;
+        }
         let ids = claim.ids.map(|id| Uuid::from_u128(id.0));
         let holder = Uuid::from_u128(claim.holder.0);
         let queues: Vec<&str> = claim.wants.iter().map(|want| &*want.queue).collect();
         let limits: Vec<i32> =
             claim.wants.iter().map(|want| i32::try_from(want.limit).unwrap_or(i32::MAX)).collect();
         let let_pass: Vec<bool> = claim.wants.iter().map(|want| want.on_retry == OnRetry::LetPass).collect();
-        let cursors = self.cursors.flat();
+        let (cursors, forgotten) = self.cursors.flat();
         let (answer, rows) = self
             .database
             .two(
@@ -81,7 +107,7 @@ impl Inner {
             found.jobs.sort_by_key(|(lease, _)| lease.seq);
             return Ok(Claimed { jobs: found.jobs, next_due: Some(now) });
         }
-        self.cursors.set(&answer.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default());
+        self.cursors.set(&answer.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default(), forgotten);
         let (mut jobs, alone): (Vec<_>, Vec<_>) =
             found.jobs.into_iter().partition(|(lease, _)| lease.claim == claim.ids[0]);
         // In the order in which they were taken. If one before it was set aside, it is a place too far behind.

@@ -18,7 +18,7 @@ use crate::policy::{GiveUp, Origin, Policy};
 use crate::stats::{Activity, Tally};
 
 /// The form in which policies are written. A reader refuses what it does not know.
-const POLICY_VERSION: i32 = 1;
+pub(super) const POLICY_VERSION: i32 = 1;
 /// Names and policies are few; whoever makes up thousands pays for looking them up.
 const CACHE_MAX: usize = 4_096;
 
@@ -259,8 +259,9 @@ impl From<Rest> for Extras {
     }
 }
 
-/// A job as `redrive.admit` and `redrive.stand` read it.
-pub(super) fn job_json(job: &Job, queue: i32, policy: i32) -> Value {
+/// A job as `redrive.admit` and `redrive.stand` read it, with the numbers of its queue and policy; or as
+/// `redrive.admit_in_transaction` does, with what they stand for.
+pub(super) fn job_json(job: &Job, queue: Value, policy: Value) -> Value {
     let State::Waiting { due_at, reason } = job.state else {
         unreachable!("what is admitted or brought back waits");
     };

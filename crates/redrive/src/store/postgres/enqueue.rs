@@ -156,7 +156,7 @@ impl Inner {
         for Admission { job, on_conflict, history, .. } in jobs {
             let queue = self.names.queue_id(&self.database, &job.queue).await?;
             let policy = self.names.policy_id(&self.database, &job.policy).await?;
-            let mut item = job_json(job, queue, policy);
+            let mut item = job_json(job, queue.into(), policy.into());
             item["on_conflict"] = json!(on_conflict);
             item["history"] = history.iter().map(attempt_json).collect();
             if let Some(key) = job.extras().key.as_deref() {
@@ -170,7 +170,7 @@ impl Inner {
                     if let Some(old) = there {
                         let old_queue = self.names.queue_id(&self.database, &old.queue).await?;
                         let next = replaced(&old, job.clone());
-                        item["replacement"] = job_json(&next, queue, policy);
+                        item["replacement"] = job_json(&next, queue.into(), policy.into());
                         item["replacement"]["old_queue"] = json!(old_queue);
                         lanes.extend([queue, old_queue]);
                         replacements.insert(key, next);

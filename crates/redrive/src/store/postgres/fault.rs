@@ -1,7 +1,7 @@
 //! Why something did not happen in the database, and whether to ask again.
 
 use deadpool_postgres::PoolError;
-use tokio_postgres::error::{DbError, SqlState};
+use tokio_postgres::error::SqlState;
 
 use crate::error::{Error, ErrorKind};
 use crate::store::{key_running, key_taken, queue_full};
@@ -50,15 +50,12 @@ impl Fault {
         }
     }
 
-    fn of_answer(error: &DbError) -> Fault {
-        let detail = error.detail().unwrap_or_default();
-        match error.code().code() {
+    /// What an error that the server sent means, by its code.
+    pub(super) fn of_answer(code: &str, message: &str, detail: &str, hint: &str) -> Fault {
+        match code {
             "RD001" => Fault::Refused(key_taken(detail)),
             "RD002" => Fault::Refused(key_running(detail)),
-            "RD003" => {
-                let capacity = error.hint().and_then(|text| text.parse().ok()).unwrap_or(0);
-                Fault::Refused(queue_full(detail, capacity))
-            }
+            "RD003" => Fault::Refused(queue_full(detail, hint.parse().unwrap_or(0))),
             "RD409" => Fault::LeaseLost,
             "RD410" => Fault::HolderLives,
             "22021" | "22P05" => Fault::unwritable(),
@@ -70,15 +67,15 @@ impl Fault {
                     .with_hint("make room there; what was acknowledged is safe, and work goes on by itself"),
             ),
             "42501" => Fault::Refused(
-                Error::new(ErrorKind::ReadOnly, format!("PostgreSQL does not allow it: {}", error.message()))
+                Error::new(ErrorKind::ReadOnly, format!("PostgreSQL does not allow it: {message}"))
                     .with_hint("connect as the role that owns the schema `redrive`"),
             ),
             // Deadlock, lock timeout, cancelled, too many connections, shutting down, starting up.
-            "40P01" | "55P03" | "57014" | "53300" | "53200" => Fault::Broken(error.to_string()),
+            "40P01" | "55P03" | "57014" | "53300" | "53200" => Fault::Broken(message.to_owned()),
             code if code.starts_with("57") || code.starts_with("08") || code.starts_with("58") => {
-                Fault::Broken(error.to_string())
+                Fault::Broken(message.to_owned())
             }
-            _ => Fault::Foreign(error.to_string()),
+            _ => Fault::Foreign(format!("{message} ({code})")),
         }
     }
 }
@@ -86,7 +83,12 @@ impl Fault {
 impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Fault {
         if let Some(answer) = error.as_db_error() {
-            return Fault::of_answer(answer);
+            return Fault::of_answer(
+                answer.code().code(),
+                answer.message(),
+                answer.detail().unwrap_or_default(),
+                answer.hint().unwrap_or_default(),
+            );
         }
         let source =
             std::error::Error::source(&error).map(|source| format!(": {source}")).unwrap_or_default();

@@ -6,6 +6,7 @@ use tokio_postgres::types::Type;
 use super::database::Database;
 use super::fault::Fault;
 use crate::error::{Error, ErrorKind};
+use crate::policy::Policy;
 
 const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0001_jobs.sql"),
@@ -15,6 +16,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0005_steer.sql"),
     include_str!("../../../migrations/postgres/0006_days.sql"),
     include_str!("../../../migrations/postgres/0007_views.sql"),
+    include_str!("../../../migrations/postgres/0008_enqueue_function.sql"),
 ];
 
 /// Held by whoever changes the schema.
@@ -27,7 +29,7 @@ const BOOK: &str = "CREATE SCHEMA IF NOT EXISTS redrive; \
 /// last version goes on beside those of the next while they are being replaced.
 const OLDEST: usize = 1;
 
-/// Brings the schema up to date.
+/// Brings the schema up to date, and the presets that SQL knows.
 pub(super) async fn migrate(database: &Database) -> Result<(), Fault> {
     if is_current(database).await? {
         return Ok(());
@@ -47,6 +49,16 @@ pub(super) async fn migrate(database: &Database) -> Result<(), Fault> {
         let (schema, oldest) = (MIGRATIONS.len().to_string(), OLDEST.to_string());
         transaction.query_typed(set, &[(&schema, Type::TEXT), (&oldest, Type::TEXT)]).await?;
     }
+    if version.needs_presets() {
+        let (names, bodies): (Vec<_>, Vec<_>) = presets().into_iter().unzip();
+        let set = include_str!("set_presets.sql");
+        transaction
+            .query_typed(
+                set,
+                &[(&names, Type::TEXT_ARRAY), (&bodies, Type::TEXT_ARRAY), (&digest(), Type::TEXT)],
+            )
+            .await?;
+    }
     transaction.commit().await?;
     Ok(())
 }
@@ -55,7 +67,7 @@ pub(super) async fn migrate(database: &Database) -> Result<(), Fault> {
 async fn is_current(database: &Database) -> Result<bool, Fault> {
     let Some(version) = find(database).await? else { return Ok(false) };
     version.refuse_newer()?;
-    Ok(version.schema >= MIGRATIONS.len())
+    Ok(version.schema >= MIGRATIONS.len() && !version.needs_presets())
 }
 
 /// How the schema stands to this program. Changes nothing.
@@ -93,19 +105,41 @@ async fn find(database: &Database) -> Result<Option<Version>, Fault> {
     Version::read(&database.query(READ, &[]).await?).map(Some)
 }
 
-const READ: &str = "SELECT name, value FROM redrive.meta WHERE name IN ('schema', 'oldest')";
+const READ: &str = "SELECT name, value FROM redrive.meta WHERE name IN ('schema', 'oldest', 'presets')";
+
+/// The policies that SQL must know by name, and under no name the one of a job that names none.
+fn presets() -> Vec<(&'static str, String)> {
+    let write = |policy: &Policy| serde_json::to_string(policy).expect("a policy of our own can be written");
+    let named = Policy::PRESETS.iter().filter_map(|name| Some((*name, write(&Policy::preset(name).ok()?))));
+    named.chain([("", write(&Policy::default()))]).collect()
+}
+
+/// By which presets that have changed are noticed.
+fn digest() -> String {
+    let mut hasher = crc32fast::Hasher::new();
+    for (name, body) in presets() {
+        hasher.update(name.as_bytes());
+        hasher.update(body.as_bytes());
+    }
+    format!("{:08x}", hasher.finalize())
+}
 
 /// What the database says of its schema.
 struct Version {
     schema: usize,
     oldest: usize,
+    presets: String,
 }
 
 impl Version {
     fn read(rows: &[Row]) -> Result<Version, Fault> {
-        let mut version = Version { schema: 0, oldest: 0 };
+        let mut version = Version { schema: 0, oldest: 0, presets: String::new() };
         for row in rows {
             let (name, value): (&str, &str) = (row.try_get(0)?, row.try_get(1)?);
+            if name == "presets" {
+                version.presets = value.to_owned();
+                continue;
+            }
             let number = value
                 .parse()
                 .map_err(|_| Fault::Foreign(format!("redrive.meta has no number for {name:?}")))?;
@@ -116,6 +150,11 @@ impl Version {
 
     fn is_refused(&self) -> bool {
         self.schema > MIGRATIONS.len() && self.oldest > MIGRATIONS.len()
+    }
+
+    /// Whether ours are not there. Beside a newer version they are left alone: it will be here longer.
+    fn needs_presets(&self) -> bool {
+        self.schema <= MIGRATIONS.len() && self.presets != digest()
     }
 
     fn refuse_newer(&self) -> Result<(), Fault> {

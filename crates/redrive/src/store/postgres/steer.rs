@@ -124,7 +124,7 @@ impl Inner {
                     let policy = self.names.policy_id(&self.database, &next.policy).await?;
                     let time = |at: Option<Timestamp>| at.map(Timestamp::as_millis);
                     item["to_state"] = json!("back");
-                    item["stand"] = job_json(&next, queue, policy);
+                    item["stand"] = job_json(&next, queue.into(), policy.into());
                     item["deadline"] = json!(time(next.extras().deadline));
                     item["start_by"] = json!(time(next.extras().start_by));
                     item["revived_at"] = json!(time(next.extras().revived_at));

@@ -6,6 +6,7 @@ use super::codec::{Names, as_millis};
 use super::core::Core;
 use super::{Fault, settle};
 use crate::clock::Timestamp;
+use crate::error::Error;
 use crate::job::{Job, JobId, Ledger, OnConflict, Reason, State};
 use crate::machine::Admission;
 use crate::policy::Origin;
@@ -247,7 +248,11 @@ fn insert_live(conn: &Connection, job: &Job, queue: i64, seq: i64) -> Result<i64
 }
 
 /// Enqueues inside a transaction of someone else's connection: the rows are written, and nothing is kept in memory.
-pub(super) fn enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enqueued, Fault> {
+pub(crate) fn enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enqueued, Error> {
+    try_enqueue_outside(conn, admission).map_err(Fault::into_error)
+}
+
+fn try_enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enqueued, Fault> {
     let Admission { job, on_conflict, capacity, history } = admission;
     let name: &str = &job.queue;
     conn.prepare_cached(include_str!("queue_insert.sql"))?.execute([name])?;

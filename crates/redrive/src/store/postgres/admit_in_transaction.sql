@@ -1,0 +1,1 @@
+SELECT job::text AS id, how FROM redrive.admit_in_transaction($1::text::jsonb)
