@@ -30,7 +30,7 @@ schema: ## Write the dumps of the schemas that the migrations make
 sim: ## Simulated worlds: SEEDS=500 of them, or SEED=7 to replay one
 	@REDRIVE_SIM_SEEDS=$(SEEDS) $(if $(SEED),REDRIVE_SIM_SEED=$(SEED)) REDRIVE_TEST_POSTGRES=none scripts/nextest.sh -p redrive --all-features --test sim
 
-soak: ## The night's work: 100,000 worlds, every planted bug, 10,000 kills, 1,000,000 power cuts
+soak: ## The night's work: 100,000 worlds, every planted bug, 10,000 kills, 1,000,000 power cuts, PostgreSQL in ruins
 	@scripts/soak.sh
 
 bench: ## Measure against the hand-written limit: STORE=sqlite:PATH, JOBS=N

@@ -7,6 +7,15 @@ export REDRIVE_SIM_SEEDS=${REDRIVE_SIM_SEEDS:-100000}
 export REDRIVE_PLANTED=${REDRIVE_PLANTED:-all}
 export REDRIVE_KILLS=${REDRIVE_KILLS:-10000}
 export REDRIVE_CUTS=${REDRIVE_CUTS:-1000000}
+# On PostgreSQL. A snapshot is held for ten minutes at full load.
+export REDRIVE_SESSIONS_ENDED=${REDRIVE_SESSIONS_ENDED:-10000}
+export REDRIVE_CONNECTIONS_CUT=${REDRIVE_CONNECTIONS_CUT:-10000}
+export REDRIVE_POSTMASTER_KILLS=${REDRIVE_POSTMASTER_KILLS:-100}
+export REDRIVE_FAILOVERS=${REDRIVE_FAILOVERS:-100}
+export REDRIVE_POOLER_KILLS=${REDRIVE_POOLER_KILLS:-500}
+export REDRIVE_PINNED_SECS=${REDRIVE_PINNED_SECS:-600}
 
 scripts/nextest.sh -p redrive --all-features --test sim --test crash
 scripts/nextest.sh -p redrive-faults --all-features
+# One after the other: what is killed, measured or waited for here shares the machine with nothing else.
+scripts/nextest.sh -p redrive --all-features --test postgres_faults -j 1

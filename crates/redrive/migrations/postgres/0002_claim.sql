@@ -130,7 +130,9 @@ BEGIN
     answer := 'new';
     cursors := coalesce(p_cursors, '{}');
     FOR i IN 1 .. cardinality(p_queues) LOOP
-        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queues[i];
+        -- One that was made since the lanes were locked is left for the next claim: its lane is not ours.
+        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue
+        FROM redrive.queues AS q WHERE q.name = p_queues[i] AND q.id = ANY (v_lanes);
         CONTINUE WHEN NOT FOUND;
         v_room := p_limits[i];
         v_running := NULL;
@@ -244,7 +246,9 @@ BEGIN
             next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect));
         END LOOP;
         IF v_sweep AND cardinality(cursors) > 0 THEN
-            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began WHERE id = v_queue.id;
+            -- Not if someone has locked the row: he may take his time, and we have the lane.
+            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began
+            WHERE id = (SELECT q.id FROM redrive.queues AS q WHERE q.id = v_queue.id FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
     END LOOP;
     IF cardinality(v_seqs) > 0 THEN

@@ -81,6 +81,9 @@ BEGIN
     job := v_id;
     IF EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = v_id) THEN
         how := 'existing';
+        -- Sent again because no answer came: the first commit may still be waiting for its standby. Whoever only reads
+        -- does not wait; whoever writes does, and for everything before it.
+        INSERT INTO redrive.tallies (queue, counts) VALUES (v_queue, '{}');
         RETURN;
     END IF;
     v_seq := nextval('redrive.places');

@@ -44,26 +44,26 @@ impl Database {
 
     /// One statement, tried again on another connection if the wire failed.
     pub(super) async fn query(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
-        self.query_again(sql, arguments).await.map(|(rows, _)| rows)
+        self.query_again(sql, arguments).await.0
     }
 
-    /// The same, with whether it was tried more than once: what happened then may have happened twice.
+    /// The same, with whether it was tried more than once. If it was, a refusal may be due to a first try that was
+    /// carried out and whose answer was lost.
     pub(super) async fn query_again(
         &self,
         sql: &str,
         arguments: &[Argument<'_>],
-    ) -> Result<(Vec<Row>, bool), Fault> {
+    ) -> (Result<Vec<Row>, Fault>, bool) {
         let mut pauses = PAUSES.iter();
         let mut again = false;
         loop {
-            match self.try_query(sql, arguments).await {
-                Err(fault) if fault.is_passing() => {
-                    let Some(pause) = pauses.next() else { return Err(fault) };
-                    again = true;
-                    tokio::time::sleep(*pause).await;
-                }
-                answer => return answer.map(|rows| (rows, again)),
+            let answer = self.try_query(sql, arguments).await;
+            if !answer.as_ref().is_err_and(Fault::is_passing) {
+                return (answer, again);
             }
+            let Some(pause) = pauses.next() else { return (answer, again) };
+            again = true;
+            tokio::time::sleep(*pause).await;
         }
     }
 

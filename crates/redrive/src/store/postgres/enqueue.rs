@@ -32,6 +32,13 @@ pub(super) struct Gate {
     arrived: Notify,
 }
 
+/// Whether jobs may be there already because they were sent before, and the answer was lost.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Before {
+    Never,
+    Perhaps,
+}
+
 struct Call {
     jobs: Vec<Admission>,
     reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
@@ -81,9 +88,9 @@ pub(super) async fn gather(inner: Arc<Inner>) {
                 }
             }
             // Each by itself, so that one cannot fail its neighbours.
-            Err(_) => {
+            Err(before) => {
                 for Call { jobs, reply } in calls {
-                    drop(reply.send(inner.enqueue_alone(&jobs).await.map_err(Fault::into_error)));
+                    drop(reply.send(inner.enqueue_alone(&jobs, before).await.map_err(Fault::into_error)));
                 }
             }
         }
@@ -96,7 +103,7 @@ impl Inner {
             return Ok(Vec::new());
         }
         if !jobs.iter().all(is_plain) {
-            return self.enqueue_alone(&jobs).await.map_err(Fault::into_error);
+            return self.enqueue_alone(&jobs, Before::Never).await.map_err(Fault::into_error);
         }
         let (reply, answer) = oneshot::channel();
         self.gate.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Call { jobs, reply });
@@ -104,8 +111,7 @@ impl Inner {
         answer.await.map_err(|_| Error::unavailable("the store is closed"))?
     }
 
-    /// Jobs with nothing special, all or none.
-    async fn put(&self, jobs: &[&Admission]) -> Result<(), Fault> {
+    async fn columns<'a>(&self, jobs: &[&'a Admission]) -> Result<Columns<'a>, Fault> {
         let mut columns = Columns::default();
         for Admission { job, .. } in jobs {
             let queue = self.names.queue_id(&self.database, &job.queue).await?;
@@ -113,6 +119,12 @@ impl Inner {
             let policy = self.names.policy_id(&self.database, &job.policy).await?;
             columns.push(job, queue, policy);
         }
+        Ok(columns)
+    }
+
+    /// Jobs with nothing special, all or none.
+    async fn put(&self, jobs: &[&Admission]) -> Result<(), Before> {
+        let columns = self.columns(jobs).await.map_err(|_| Before::Never)?;
         let (tally_queue, tally): (Vec<i32>, Vec<String>) = columns
             .counts
             .iter()
@@ -132,15 +144,20 @@ impl Inner {
             (&tally, Type::TEXT_ARRAY),
         ];
         match self.database.query_again(include_str!("put.sql"), &arguments).await {
-            Ok(_) => Ok(()),
-            Err(fault) => Err(fault),
+            (Ok(_), _) => Ok(()),
+            (Err(fault), again) if again || fault.is_passing() => Err(Before::Perhaps),
+            _ => Err(Before::Never),
         }
     }
 
     /// Jobs of any kind, all or none.
-    pub(super) async fn enqueue_alone(&self, jobs: &[Admission]) -> Result<Vec<Enqueued>, Fault> {
+    pub(super) async fn enqueue_alone(
+        &self,
+        jobs: &[Admission],
+        before: Before,
+    ) -> Result<Vec<Enqueued>, Fault> {
         for _ in 0..TRIES_MAX {
-            match self.admit(jobs).await {
+            match self.admit(jobs, before).await {
                 Err(Fault::Changed) => {}
                 answer => return answer,
             }
@@ -148,7 +165,7 @@ impl Inner {
         Err(Fault::Changed)
     }
 
-    async fn admit(&self, jobs: &[Admission]) -> Result<Vec<Enqueued>, Fault> {
+    async fn admit(&self, jobs: &[Admission], before: Before) -> Result<Vec<Enqueued>, Fault> {
         let mut lanes = Vec::new();
         let mut items = Vec::with_capacity(jobs.len());
         // Who has a key after those before in this call: the one they replaced, else the first, unless someone had it.
@@ -186,7 +203,8 @@ impl Inner {
             (&limits.to_string(), Type::TEXT),
             (&Value::Array(items).to_string(), Type::TEXT),
         ];
-        let (rows, again) = self.database.query_again(include_str!("admit.sql"), &arguments).await?;
+        let (rows, again) = self.database.query_again(include_str!("admit.sql"), &arguments).await;
+        let rows = rows?;
         self.tell_others();
         let mut answers = Vec::with_capacity(rows.len());
         for (row, Admission { job, .. }) in rows.iter().zip(jobs) {
@@ -195,7 +213,7 @@ impl Inner {
                 "created" => How::Created,
                 "replaced" => How::Replaced,
                 // The first try did it, and its answer was lost.
-                _ if again && id == job.id => How::Created,
+                _ if (again || before == Before::Perhaps) && id == job.id => How::Created,
                 _ => How::Existing,
             };
             answers.push(Enqueued { id, how });

@@ -1,4 +1,8 @@
--- Endings that are written exactly as they were sent: this lease was lost to its own settlement.
+-- Endings that are written exactly as they were sent: this lease was lost to its own settlement. That commit may still
+-- be waiting for its standby: whoever only reads does not wait for it, so this writes something, too.
+WITH waits AS (
+    INSERT INTO redrive.tallies (queue, counts) SELECT id, '{}' FROM redrive.queues LIMIT 1
+)
 SELECT sent.n
 FROM unnest($1::bigint[], $2::integer[], $3::bigint[], $4::bigint[]) WITH ORDINALITY
     AS sent (seq, attempt, started_at, ended_at, n)

@@ -50,17 +50,23 @@ impl Inner {
             })
             .collect();
         let mut missed: Vec<Lease> = Vec::new();
+        let mut sent_again = false;
         for _ in 0..TRIES_MAX {
             let batch = Batch::of(self, settlements, &open, &missed).await?;
-            match batch.write(self, end.as_ref()).await {
-                Ok(again) => {
-                    open.iter().for_each(|n| answers[*n] = Settled::Applied);
-                    if again {
+            let (written, again) = batch.write(self, end.as_ref()).await;
+            sent_again |= again;
+            match written {
+                Ok(()) | Err(Fault::HolderLives) => {
+                    if written.is_ok() {
+                        open.iter().for_each(|n| answers[*n] = Settled::Applied);
+                    } else {
+                        missed.extend(open.iter().map(|n| settlements[*n].lease));
+                    }
+                    if sent_again {
                         self.recognise(settlements, &missed, &mut answers).await?;
                     }
                     return Ok(answers);
                 }
-                Err(Fault::HolderLives) => return Ok(answers),
                 Err(Fault::LeaseLost) => {
                     let lost = self.lost(settlements, &open).await?;
                     missed.extend(lost.iter().map(|n| settlements[*n].lease));
@@ -198,8 +204,8 @@ pub(super) async fn bury(
     batch.others.push(lease, transition, (now, now), None, None);
     let tally = Tally { dead: 1, failures: 1, ..Tally::default() };
     batch.tallies.insert(queue, tally);
-    match batch.write(inner, None).await {
-        Ok(_) => {
+    match batch.write(inner, None).await.0 {
+        Ok(()) => {
             let forget = "DELETE FROM redrive.keys WHERE id = $1";
             inner.database.query(forget, &[(&lease.job.as_uuid(), Type::UUID)]).await?;
             Ok(())
@@ -312,8 +318,8 @@ impl Batch {
         *self.claims.entry(Uuid::from_u128(lease.claim.0)).or_default() += 1;
     }
 
-    /// Writes it; says whether it was sent more than once.
-    async fn write(&self, inner: &Inner, end: Option<&End<'_>>) -> Result<bool, Fault> {
+    /// Writes it, and says whether it was sent more than once, be it in vain.
+    async fn write(&self, inner: &Inner, end: Option<&End<'_>>) -> (Result<(), Fault>, bool) {
         let (claims, counts): (Vec<Uuid>, Vec<i32>) = self.claims.iter().map(|(id, n)| (*id, *n)).unzip();
         let lanes: Vec<i32> = self.lanes.iter().copied().collect();
         let (turn_queue, turn_key): (Vec<i32>, Vec<&str>) =
@@ -373,8 +379,8 @@ impl Batch {
             (&now, Type::INT8),
             (&known, Type::INT8_ARRAY),
         ];
-        let (_, again) = inner.database.query_again(include_str!("settle.sql"), &arguments).await?;
-        Ok(again)
+        let (rows, again) = inner.database.query_again(include_str!("settle.sql"), &arguments).await;
+        (rows.map(drop), again)
     }
 }
 
