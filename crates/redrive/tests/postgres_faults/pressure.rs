@@ -55,7 +55,9 @@ async fn a_pinned_snapshot_leaves_most_of_the_throughput() {
         "pressure: {before:.0} jobs/s before; with a pinned snapshot {all:?}; slowest {:.2}",
         slowest / before
     );
-    let last = *all.last().expect("it ran");
+    // The last quarter: what collapses has collapsed by then, and one slow moment of the machine does not count.
+    let end = &all[all.len() * 3 / 4..];
+    let last = end.iter().sum::<f64>() / end.len() as f64;
     assert!(last >= before * 0.7, "{last:.0} jobs/s at the end, {before:.0} before");
     holder.batch_execute("COMMIT").await.unwrap();
 }
