@@ -57,8 +57,9 @@ const ONLY_IN: &[(&[&str], &[&str], &str)] = &[
     ),
     (
         &["tokio::spawn", "task::spawn(", "spawn_local", "JoinSet"],
-        &["engine", "sim", "testing"],
-        "only engine* spawns tasks, so that one loop knows everything that runs: return a future instead",
+        &["engine", "sim", "testing", "store/postgres"],
+        "only engine* spawns tasks, so that one loop knows everything that runs, and store/postgres* for its \
+         connections: return a future instead",
     ),
     (
         &["spawn_blocking"],
