@@ -35,6 +35,43 @@ BEGIN
     END LOOP;
 END $$;
 
+CREATE FUNCTION redrive.admit_in_transaction(p_job jsonb, OUT job uuid, OUT how text) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_id CONSTANT uuid := (p_job ->> 'id')::uuid;
+    v_capacity CONSTANT bigint := (p_job ->> 'capacity')::bigint;
+    v_queue CONSTANT integer := redrive.queue_id(p_job ->> 'queue');
+    v_policy CONSTANT integer := redrive.policy_id((p_job ->> 'policy_version')::integer, p_job ->> 'policy');
+    v_live bigint;
+    v_since bigint;
+BEGIN
+    job := v_id;
+    IF v_capacity IS NOT NULL THEN
+        -- Not one at a time, as among engines: that lock would be kept until this transaction ends.
+        SELECT count(*) INTO v_live
+        FROM (SELECT 1 FROM redrive.live AS l WHERE l.queue = v_queue LIMIT v_capacity) AS live;
+        IF v_live >= v_capacity AND NOT EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = v_id) THEN
+            how := 'full';
+            RETURN;
+        END IF;
+    END IF;
+    SELECT a.job, a.how INTO job, how
+    FROM redrive.admit_one(
+        p_job || jsonb_build_object('queue', v_queue, 'policy', v_policy, 'on_conflict', 'ignore')) AS a;
+    IF how = 'existing' AND job <> v_id AND p_job ->> 'on_conflict' <> 'ignore' THEN
+        -- To replace it one would have to lock its lane, and to know that it does not run at commit.
+        how := 'taken';
+    ELSIF how = 'created' THEN
+        INSERT INTO redrive.tallies (queue, counts) VALUES (v_queue, '{"enqueued": 1}');
+        -- From when on jobs may become visible with the commit; rounded, so that a transaction says it only once or twice.
+        v_since := least((p_job ->> 'due_at')::bigint, floor(extract(epoch FROM transaction_timestamp()) * 1000)::bigint);
+        PERFORM pg_notify('redrive', 'since ' || v_since / 100 * 100);
+    END IF;
+END $$;
+
 CREATE FUNCTION redrive.admit_one(p_job jsonb, OUT job uuid, OUT how text) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -48,6 +85,9 @@ BEGIN
     job := v_id;
     IF EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = v_id) THEN
         how := 'existing';
+        -- Sent again because no answer came: the first commit may still be waiting for its standby. Whoever only reads
+        -- does not wait; whoever writes does, and for everything before it.
+        INSERT INTO redrive.tallies (queue, counts) VALUES (v_queue, '{}');
         RETURN;
     END IF;
     v_seq := nextval('redrive.places');
@@ -87,6 +127,71 @@ CREATE FUNCTION redrive.as_integer(p_count bigint) RETURNS integer
     AS $$
     SELECT least(greatest(p_count, 0), 2147483647)::integer
 $$;
+
+CREATE FUNCTION redrive.backoff_mistakes(p_backoff jsonb) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+DECLARE
+    c_fields CONSTANT jsonb := '{"immediate": [], "fixed": ["delay"], "linear": ["base", "step"],
+        "exponential": ["base", "factor", "exponentStart"], "fibonacci": ["base"], "schedule": ["delays", "then"]}';
+    c_never CONSTANT text := 'every retry would run at once; write at least 1ms, or kind "immediate"';
+    v_wrong text[];  v_known text[];  v_kind text;  v_name text;  v_delays jsonb;  v_first numeric;
+BEGIN
+    IF p_backoff IS NULL THEN
+        RETURN '{}';
+    ELSIF jsonb_typeof(p_backoff) <> 'object' THEN
+        RETURN ARRAY[format('policy.backoff is %s; write an object, {"kind": …}', p_backoff)];
+    END IF;
+    v_kind := coalesce(p_backoff ->> 'kind', 'exponential');
+    IF NOT c_fields ? v_kind THEN
+        RETURN redrive.word_mistakes('policy.backoff.kind', p_backoff -> 'kind', '{immediate,fixed,linear,exponential,fibonacci,schedule}');
+    END IF;
+    v_known := ARRAY(SELECT jsonb_array_elements_text(c_fields -> v_kind));
+    v_wrong := redrive.unknown_fields('policy.backoff.', p_backoff, '{kind}'::text[] || v_known || '{cap}'::text[])
+        || redrive.span_mistakes('policy.backoff.cap', p_backoff -> 'cap', NULL);
+    FOREACH v_name IN ARRAY '{delay,base,step}'::text[] LOOP
+        v_wrong := v_wrong || redrive.span_mistakes('policy.backoff.' || v_name, p_backoff -> v_name,
+                                                    CASE WHEN v_name <> 'step' THEN c_never END);
+    END LOOP;
+    IF v_kind = 'fixed' AND NOT p_backoff ? 'delay' THEN
+        v_wrong := v_wrong || 'policy.backoff.delay is needed for kind "fixed"; write how long, such as "5m"'::text;
+    END IF;
+    IF p_backoff ? 'factor' AND (jsonb_typeof(p_backoff -> 'factor') <> 'number'
+                                 OR (p_backoff ->> 'factor')::numeric NOT BETWEEN 1 AND 1000) THEN
+        v_wrong := v_wrong || format('policy.backoff.factor is %s: write a number from 1 to 1000, such as 2', p_backoff -> 'factor');
+    END IF;
+    IF p_backoff ? 'exponentStart' AND p_backoff -> 'exponentStart' NOT IN ('0', '1') THEN
+        v_wrong := v_wrong || format('policy.backoff.exponentStart is %s: write 0 (the first delay is the base) or 1 (base × factor)',
+                                     p_backoff -> 'exponentStart');
+    END IF;
+    IF v_kind = 'schedule' THEN
+        v_wrong := v_wrong || redrive.word_mistakes('policy.backoff.then', p_backoff -> 'then', '{repeat_last,stop}');
+        v_delays := coalesce(p_backoff -> 'delays', '[]');
+        IF jsonb_typeof(v_delays) <> 'array' THEN
+            v_wrong := v_wrong || format('policy.backoff.delays: %s is not a list; write […]', v_delays);
+        ELSIF jsonb_array_length(v_delays) NOT BETWEEN 1 AND 1000 THEN
+            v_wrong := v_wrong || format('policy.backoff.delays has %s entries; write at least one delay and at most 1000, such as '
+                                         '["7d", "14d"]', jsonb_array_length(v_delays));
+        ELSE
+            FOR i IN 0 .. jsonb_array_length(v_delays) - 1 LOOP
+                v_wrong := v_wrong || redrive.span_mistakes(format('policy.backoff.delays[%s]', i), v_delays -> i, NULL);
+            END LOOP;
+            IF (SELECT max((redrive.read_span(d)).ms) FROM jsonb_array_elements(v_delays) AS d) = 0 AND v_wrong = '{}' THEN
+                v_wrong := v_wrong || ('policy.backoff.delays are all 0s: ' || c_never);
+            END IF;
+        END IF;
+    ELSIF v_kind IN ('linear', 'exponential', 'fibonacci') AND p_backoff ? 'cap' AND v_wrong = '{}' THEN
+        v_first := (redrive.read_span(coalesce(p_backoff -> 'base', '"1s"'))).ms;
+        IF v_kind = 'exponential' AND p_backoff -> 'exponentStart' = '1' THEN
+            v_first := v_first * coalesce((p_backoff ->> 'factor')::numeric, 2);
+        END IF;
+        IF (redrive.read_span(p_backoff -> 'cap')).ms < v_first THEN
+            v_wrong := v_wrong || format('policy.backoff.cap is %s, below the first delay; write a cap of at least that, or kind "fixed"',
+                                         p_backoff -> 'cap');
+        END IF;
+    END IF;
+    RETURN v_wrong;
+END $$;
 
 CREATE FUNCTION redrive.bring_back_one(p_seq bigint, p_id uuid, p_attempt integer, p_key text, p_stand jsonb, p_deadline bigint, p_start_by bigint, p_revived_at bigint) RETURNS text
     LANGUAGE plpgsql
@@ -173,16 +278,16 @@ CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queue
     SET jit TO 'off'
     AS $$
 DECLARE
-    -- What the cursor has passed may still be committed by someone slow: this much of the past is always read again, and
-    -- all of it once a second, for at most a tenth of the time.
-    c_late   CONSTANT bigint := 1000;
+    -- What the cursor has passed may still be committed by someone slow: it stays this far behind, and all before it is
+    -- looked through again once a second, for at most a tenth of the time.
+    c_late   CONSTANT bigint := 250;
     c_held   CONSTANT integer := 1000;
     v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
     v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
     v_suspect boolean := p_suspect;
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
-    v_due bigint;  v_seq bigint;  v_from bigint[];  v_turn bigint[];  v_running text[];
-    v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_moved bigint[];
+    v_at bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];
+    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_special boolean;
     v_lanes integer[];  v_limit integer;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
@@ -200,7 +305,9 @@ BEGIN
     answer := 'new';
     cursors := coalesce(p_cursors, '{}');
     FOR i IN 1 .. cardinality(p_queues) LOOP
-        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queues[i];
+        -- One that was made since the lanes were locked is left for the next claim: its lane is not ours.
+        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue
+        FROM redrive.queues AS q WHERE q.name = p_queues[i] AND q.id = ANY (v_lanes);
         CONTINUE WHEN NOT FOUND;
         v_room := p_limits[i];
         v_running := NULL;
@@ -234,54 +341,59 @@ BEGIN
         v_began := redrive.now_ms();
         v_sweep := v_began - v_queue.swept_at >= greatest(1000, 10 * v_queue.sweep_ms);
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
-            EXIT WHEN v_room = 0;
-            SELECT c[3], c[4] INTO v_due, v_seq FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
-            v_moved := ARRAY[v_due, v_seq];
-            IF v_due IS NULL OR v_sweep THEN
-                v_from := ARRAY[0, 0];
-            ELSE
-                v_from := CASE WHEN v_due >= p_now - c_late THEN ARRAY[p_now - c_late, 0] ELSE ARRAY[v_due, v_seq] END;
-            END IF;
+            SELECT c[3:4] INTO v_moved FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
+            v_at := CASE WHEN v_moved IS NULL OR v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
             v_turn := ARRAY[0, 0];
+            v_special := false;
             v_passed := true;
             v_held := 0;
-            LOOP
+            WHILE v_room > 0 AND v_held < c_held LOOP
                 v_limit := greatest(v_room, 16);
-                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
-                                                p_now, p_now, v_limit);
-                EXIT WHEN v_found.seen = 0;
-                v_taken := 0;
+                v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
+                                                p_now, p_now, v_limit, v_special);
+                IF v_found.special AND NOT v_special THEN
+                    -- Seldom: once more, with what the others do not need.
+                    v_special := true;
+                    CONTINUE;
+                END IF;
+                v_free := coalesce(cardinality(v_found.seqs), 0);
                 IF NOT coalesce(v_found.special, false) THEN
-                    v_taken := least(v_room, coalesce(cardinality(v_found.seqs), 0));
+                    v_taken := least(v_room, v_free);
                     v_seqs := v_seqs || v_found.seqs[1:v_taken];
                     v_attempts := v_attempts || v_found.attempts[1:v_taken];
                     v_room := v_room - v_taken;
-                    IF v_passed AND v_taken = coalesce(cardinality(v_found.seqs), 0) THEN
-                        v_moved := redrive.later(v_moved, v_found.last);
-                    ELSIF v_passed AND v_taken > 0 THEN
-                        v_moved := redrive.later(v_moved, ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]);
+                    v_at := CASE WHEN v_taken < v_free THEN ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]
+                                 ELSE coalesce(v_found.last, v_at) END;
+                    v_turn := v_at;
+                    IF v_passed AND v_found.seen > 0 THEN
+                        v_moved := redrive.later(v_moved, v_at);
                     END IF;
                 ELSE
-                    FOR j IN 1 .. cardinality(v_found.seqs) LOOP
-                        EXIT WHEN v_room = 0 OR v_held >= c_held;
+                    FOR j IN 1 .. v_free LOOP
+                        v_at := ARRAY[v_found.dues[j], v_found.seqs[j]];
                         IF v_found.suspects[j] AND NOT v_suspect THEN
                             -- Left for later: the cursor stays before it.
                             IF v_passed AND v_found.keys[j] IS NULL THEN
                                 v_passed := false;
-                                v_moved := redrive.earlier(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j] - 1]);
+                                v_moved := redrive.earlier(coalesce(v_moved, v_at), ARRAY[v_at[1], v_at[2] - 1]);
                             END IF;
                             CONTINUE;
                         END IF;
                         IF v_found.keys[j] IS NOT NULL THEN
                             v_running := coalesce(v_running, redrive.keys_running(v_queue.id));
-                            IF NOT redrive.take_turn(v_queue.id, v_found.keys[j], v_found.seqs[j], p_let_pass[i],
-                                                     v_running, p_now) THEN
+                            v_row := redrive.take_turn(v_queue.id, v_found.keys[j], v_found.seqs[j], p_let_pass[i],
+                                                       v_running, p_now);
+                            IF NOT v_row.goes THEN
                                 v_held := v_held + 1;
+                                IF v_row.freed THEN
+                                    next_due := least(next_due, p_now);
+                                END IF;
+                                EXIT WHEN v_held = c_held;
                                 CONTINUE;
                             END IF;
                             v_running := v_running || v_found.keys[j];
                         ELSIF v_passed THEN
-                            v_moved := redrive.later(v_moved, ARRAY[v_found.dues[j], v_found.seqs[j]]);
+                            v_moved := redrive.later(v_moved, v_at);
                         END IF;
                         IF v_found.suspects[j] THEN
                             v_suspect := false;
@@ -293,18 +405,25 @@ BEGIN
                             v_ordered := v_ordered OR v_found.keys[j] IS NOT NULL;
                         END IF;
                         v_room := v_room - 1;
+                        EXIT WHEN v_room = 0;
                     END LOOP;
+                    IF v_room > 0 AND v_held < c_held THEN
+                        v_at := v_found.last;
+                    END IF;
+                    v_turn := v_at;
                 END IF;
-                EXIT WHEN v_room = 0 OR v_held >= c_held OR v_found.seen < v_limit;
-                v_from := v_found.last;
-                v_turn := v_found.last;
+                EXIT WHEN v_found.seen < v_limit;
             END LOOP;
-            IF v_moved[1] IS NOT NULL THEN
+            v_moved := redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]);
+            IF v_moved[1] > 0 THEN
                 cursors := redrive.with_cursor(cursors, v_queue.id, v_band, v_moved);
             END IF;
+            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect));
         END LOOP;
         IF v_sweep AND cardinality(cursors) > 0 THEN
-            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began WHERE id = v_queue.id;
+            -- Not if someone has locked the row: he may take his time, and we have the lane.
+            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began
+            WHERE id = (SELECT q.id FROM redrive.queues AS q WHERE q.id = v_queue.id FOR NO KEY UPDATE SKIP LOCKED);
         END IF;
     END LOOP;
     IF cardinality(v_seqs) > 0 THEN
@@ -315,11 +434,12 @@ BEGIN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
         VALUES (p_alone, p_holder, p_now, v_alone, v_alone, 1, v_alone_ordered, ARRAY[v_alone], ARRAY[v_alone_attempt]);
     END IF;
-    SELECT min(d) INTO next_due
-    FROM unnest(p_queues) AS name, redrive.next_due(name, v_suspect, p_now, cursors) AS d;
+    SELECT least(next_due, min(e.at)) INTO next_due
+    FROM redrive.queues AS q CROSS JOIN LATERAL redrive.next_expiry(q.id, v_suspect) AS e (at)
+    WHERE q.name = ANY (p_queues);
 END $$;
 
-CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(claim uuid, place bigint, seq bigint, due_at bigint, attempt integer, failures integer, crashes integer, snoozes integer, holds integer, interruptions integer, generation integer, held boolean, reason text, last_delay_ms bigint, claimed_at bigint, id uuid, kind text, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, external boolean, unique_key text, ordering_key text, destination text, parent uuid, labels text, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, payload text)
+CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(claim uuid, place bigint, claimed_at bigint, seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -329,16 +449,30 @@ CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(claim uuid, place
     AS $$
 BEGIN
     RETURN QUERY
-    SELECT c.id, listed.place, l.seq, l.due_at, l.attempt, l.failures, l.crashes, l.snoozes, l.holds, l.interruptions,
-           l.generation, l.held, l.reason, l.last_delay_ms, c.claimed_at, l.id, j.kind, l.queue, l.priority, j.policy,
-           j.created_at, j.checksum, j.external, j.unique_key, j.ordering_key, j.destination, j.parent, j.labels,
-           j.deadline, j.start_by, j.timeout_ms, j.revived_at, j.payload
+    SELECT c.id, listed.place, c.claimed_at, l.seq, l.due_at, l.attempt, l.id, l.queue, l.priority, j.policy,
+           j.created_at, j.checksum, j.kind, j.payload,
+           CASE WHEN j.unique_key IS NULL AND j.ordering_key IS NULL AND j.labels IS NULL AND j.destination IS NULL
+                     AND j.deadline IS NULL AND j.start_by IS NULL AND j.timeout_ms IS NULL AND j.revived_at IS NULL
+                     AND j.parent IS NULL AND NOT j.external
+                THEN NULL ELSE redrive.rest(j) END,
+           CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
+                ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
+           CASE WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
     FROM redrive.claims AS c
     CROSS JOIN LATERAL unnest(c.seqs, c.attempts) WITH ORDINALITY AS listed (seq, attempt, place)
     JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
     LEFT JOIN redrive.jobs AS j ON j.id = l.id
     WHERE c.id = ANY (p_claims);
 END $$;
+
+CREATE FUNCTION redrive.count_mistakes(p_path text, p_value jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    SELECT CASE WHEN p_value IS NULL
+                  OR jsonb_typeof(p_value) = 'number' AND p_value::text ~ '^[0-9]{1,10}$' AND p_value::text::numeric <= 4294967295
+           THEN '{}'::text[]
+           ELSE ARRAY[format('%s: %s is not a count; write a whole number from 0 to 4294967295', p_path, p_value)] END
+$_$;
 
 CREATE FUNCTION redrive.cursor_of(p_cursors bigint[], p_queue integer, p_band smallint) RETURNS bigint[]
     LANGUAGE plpgsql IMMUTABLE
@@ -404,8 +538,32 @@ END $_$;
 CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
     AS $$
-    SELECT CASE WHEN a[1] IS NOT NULL AND b > a THEN a ELSE b END
+    SELECT CASE WHEN a[1] IS NULL OR b > a THEN a ELSE b END
 $$;
+
+CREATE FUNCTION redrive.enqueue(job jsonb, OUT id uuid, OUT deduplicated boolean, OUT state text) RETURNS record
+    LANGUAGE plpgsql SECURITY DEFINER
+    SET search_path TO 'pg_catalog', 'pg_temp'
+    AS $$
+DECLARE
+    v_job CONSTANT jsonb := redrive.made_job(job, redrive.now_ms());
+    v_how text;
+BEGIN
+    SELECT a.job, a.how INTO id, v_how FROM redrive.admit_in_transaction(v_job) AS a;
+    IF v_how = 'taken' THEN
+        RAISE EXCEPTION 'a job with the key % is already there (%)', to_json(v_job ->> 'unique_key'), id
+            USING ERRCODE = 'RD001', DETAIL = v_job ->> 'unique_key',
+                  HINT = 'wait until it is finished, or write "onConflict": "ignore"; only the engine can replace one';
+    END IF;
+    deduplicated := v_how = 'existing';
+    state := 'waiting';
+    IF deduplicated AND EXISTS (
+        SELECT 1 FROM redrive.keys AS k JOIN redrive.live AS l ON l.seq = k.seq
+        JOIN redrive.running AS r ON l.seq BETWEEN r.lowest AND r.highest AND r.seq = l.seq AND r.attempt = l.attempt
+        WHERE k.key = v_job ->> 'unique_key') THEN
+        state := 'running';
+    END IF;
+END $$;
 
 CREATE FUNCTION redrive.first_id(p_ms bigint) RETURNS uuid
     LANGUAGE sql IMMUTABLE
@@ -478,6 +636,34 @@ CREATE FUNCTION redrive.instant(p_ms bigint) RETURNS timestamp with time zone
     AS $$
     SELECT to_timestamp(p_ms::double precision / 1000)
 $$;
+
+CREATE FUNCTION redrive.jitter_mistakes(p_jitter jsonb) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+DECLARE
+    v_jitter CONSTANT jsonb := CASE jsonb_typeof(p_jitter) WHEN 'string' THEN jsonb_build_object('kind', p_jitter) ELSE p_jitter END;
+    v_wrong text[];
+BEGIN
+    IF v_jitter IS NULL THEN
+        RETURN '{}';
+    ELSIF jsonb_typeof(v_jitter) <> 'object' THEN
+        RETURN ARRAY[format('policy.jitter is %s; write an object, {"kind": …}', v_jitter)];
+    END IF;
+    v_wrong := redrive.unknown_fields('policy.jitter.', v_jitter, '{ratio,max,kind,skipFirst,overCap}')
+        || redrive.word_mistakes('policy.jitter.kind', v_jitter -> 'kind', '{none,ratio,additive,full,equal,decorrelated}')
+        || redrive.word_mistakes('policy.jitter.overCap', v_jitter -> 'overCap', '{within,beyond}')
+        || redrive.truth_mistakes('policy.jitter.skipFirst', v_jitter -> 'skipFirst')
+        || redrive.span_mistakes('policy.jitter.max', v_jitter -> 'max',
+               CASE v_jitter ->> 'kind' WHEN 'additive' THEN 'write how much is added at most, such as "500ms", or kind "none"' END);
+    IF v_jitter ->> 'kind' = 'additive' AND NOT v_jitter ? 'max' THEN
+        v_wrong := v_wrong || 'policy.jitter.max is needed: write how much is added at most, such as "500ms", or kind "none"'::text;
+    END IF;
+    IF v_jitter ? 'ratio' AND (jsonb_typeof(v_jitter -> 'ratio') <> 'number'
+                               OR (v_jitter ->> 'ratio')::numeric NOT BETWEEN 0.000001 AND 1) THEN
+        v_wrong := v_wrong || format('policy.jitter.ratio is %s: write a number above 0 and up to 1, such as 0.1 for ± 10 %%', v_jitter -> 'ratio');
+    END IF;
+    RETURN v_wrong;
+END $$;
 
 CREATE FUNCTION redrive.json_text(p_json text, p_name text) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -553,6 +739,93 @@ BEGIN
         WHERE c.id IS NULL OR l.seq IS NULL);
 END $$;
 
+CREATE FUNCTION redrive.made_job(p_new jsonb, p_now bigint) RETURNS jsonb
+    LANGUAGE plpgsql
+    AS $_$
+DECLARE
+    c_known CONSTANT text[] := '{kind,payload,queue,policy,key,onConflict,priority,delay,runAt,deadline,startBy,timeout,orderingKey,destination,parent,labels}';
+    c_longest CONSTANT bigint := 34560000000;
+    v_new jsonb;  v_payload text;  v_wrong text[];  v_field record;  v_read record;  v_policy record;
+    v_due bigint := p_now;  v_deadline bigint;  v_start_by bigint;  v_timeout bigint;  v_expires bigint;  v_parent uuid;
+BEGIN
+    IF jsonb_typeof(p_new) IS DISTINCT FROM 'object' THEN
+        PERFORM redrive.refuse('a job', ARRAY[format('it is %s; write an object, {"kind": …}', coalesce(p_new::text, 'NULL'))]);
+    END IF;
+    -- A null is as good as nothing, but for the payload.
+    v_new := coalesce((SELECT jsonb_object_agg(f.key, f.value) FROM jsonb_each(p_new) AS f
+                       WHERE f.value <> 'null' AND f.key <> 'payload'), '{}');
+    v_wrong := redrive.unknown_fields('', v_new, c_known) || redrive.name_mistakes(v_new);
+    v_payload := coalesce(p_new -> 'payload', 'null')::text;
+    IF octet_length(v_payload) > 262144 THEN
+        v_wrong := v_wrong || format('its payload has %s bytes and 262144 are allowed: store the data elsewhere and put a '
+                                     'reference into the job', octet_length(v_payload));
+    END IF;
+    IF (v_new ->> 'onConflict') NOT IN ('ignore', 'reject', 'replace') THEN
+        v_wrong := v_wrong || format('onConflict: %s is not known; write one of "ignore", "reject", "replace"', v_new -> 'onConflict');
+    END IF;
+    IF v_new ->> 'priority' !~ '^-?[0-9]{1,5}$' OR jsonb_typeof(v_new -> 'priority') <> 'number'
+       OR (v_new ->> 'priority')::numeric NOT BETWEEN -32768 AND 32767 THEN
+        v_wrong := v_wrong || format('priority: %s is not a priority; write a whole number from -32768 to 32767', v_new -> 'priority');
+    END IF;
+    SELECT * INTO v_policy FROM redrive.read_policy(v_new -> 'policy');
+    v_wrong := v_wrong || v_policy.mistakes;
+    -- When.
+    FOR v_field IN SELECT f.key, f.value FROM jsonb_each(v_new) AS f WHERE f.key IN ('delay', 'timeout') LOOP
+        IF jsonb_typeof(v_field.value) = 'number' THEN
+            v_wrong := v_wrong || format('%s: %s has no unit; write "%2$ss" for seconds or "%2$sms" for milliseconds',
+                                         v_field.key, v_field.value);
+            CONTINUE;
+        END IF;
+        SELECT * INTO v_read FROM redrive.read_span(v_field.value);
+        IF v_read.mistake IS NOT NULL THEN
+            v_wrong := v_wrong || format('%s: %s', v_field.key, v_read.mistake);
+        ELSIF v_field.key = 'delay' THEN
+            v_due := p_now + least(v_read.ms, c_longest);
+        ELSE
+            v_timeout := least(v_read.ms, c_longest);
+        END IF;
+    END LOOP;
+    FOR v_field IN SELECT f.key, f.value FROM jsonb_each(v_new) AS f WHERE f.key IN ('runAt', 'deadline', 'startBy') LOOP
+        SELECT * INTO v_read FROM redrive.read_time(v_field.value);
+        IF v_read.mistake IS NOT NULL THEN
+            v_wrong := v_wrong || format('%s: %s', v_field.key, v_read.mistake);
+        ELSIF v_field.key = 'runAt' THEN
+            v_due := greatest(v_read.ms, p_now);
+        ELSIF v_field.key = 'deadline' THEN
+            v_deadline := v_read.ms;
+        ELSE
+            v_start_by := v_read.ms;
+        END IF;
+    END LOOP;
+    IF v_new ?& '{delay,runAt}' THEN
+        v_wrong := v_wrong || 'delay and runAt are both written; keep one of them'::text;
+    END IF;
+    v_deadline := coalesce(v_deadline, p_now + v_policy.deadline);
+    v_start_by := coalesce(v_start_by, p_now + v_policy.start_by);
+    v_expires := least(v_deadline, v_start_by);
+    IF v_due >= v_expires THEN
+        v_wrong := v_wrong || format('it would be due at %s, after its time is over at %s; give it a later deadline and '
+                                     'startBy, or an earlier time to run', redrive.time_text(v_due), redrive.time_text(v_expires));
+    END IF;
+    IF v_new ->> 'parent' !~* '^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$' THEN
+        v_wrong := v_wrong || format('parent: %s is not a job id; ids look like 019a8f3e-5c1d-7b42-9e6f-3d2a1b0c9d8e', v_new -> 'parent');
+    ELSE
+        v_parent := (v_new ->> 'parent')::uuid;
+    END IF;
+    IF v_wrong <> '{}' THEN
+        PERFORM redrive.refuse(format('the %s job', coalesce(v_new -> 'kind', '""')), v_wrong);
+    END IF;
+    RETURN jsonb_build_object(
+        'id', redrive.new_id(p_now), 'kind', v_new ->> 'kind', 'queue', coalesce(v_new ->> 'queue', 'default'),
+        'policy', v_policy.body, 'policy_version', 1, 'payload', v_payload,
+        'unique_key', v_new ->> 'key', 'on_conflict', coalesce(v_new ->> 'onConflict', 'ignore'),
+        'priority', coalesce((v_new ->> 'priority')::smallint, 0), 'ordering_key', v_new ->> 'orderingKey',
+        'destination', v_new ->> 'destination', 'parent', v_parent,
+        'labels', nullif(v_new -> 'labels', '{}')::text, 'created_at', p_now, 'due_at', v_due, 'deadline', v_deadline,
+        'start_by', v_start_by, 'expires_at', v_expires, 'timeout_ms', v_timeout,
+        'attempt', 0, 'failures', 0, 'crashes', 0, 'snoozes', 0, 'holds', 0, 'interruptions', 0, 'generation', 0);
+END $_$;
+
 CREATE FUNCTION redrive.make_day(p_day date) RETURNS boolean
     LANGUAGE plpgsql
     AS $$
@@ -577,48 +850,84 @@ EXCEPTION
         RETURN false;
 END $$;
 
-CREATE FUNCTION redrive.next_due(p_queue text, p_suspect boolean, p_now bigint, p_cursors bigint[]) RETURNS bigint
+CREATE FUNCTION redrive.name_mistakes(p_new jsonb) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+DECLARE
+    v_wrong text[] := '{}';
+    v_name text;
+    v_bytes integer;
+BEGIN
+    IF NOT p_new ? 'kind' THEN
+        v_wrong := v_wrong || 'kind is needed; write which handler is meant, such as "kind": "mail"'::text;
+    END IF;
+    FOREACH v_name IN ARRAY '{kind,queue,key,destination,orderingKey}'::text[] LOOP
+        CONTINUE WHEN NOT p_new ? v_name;
+        v_bytes := octet_length(p_new ->> v_name);
+        IF jsonb_typeof(p_new -> v_name) <> 'string' THEN
+            v_wrong := v_wrong || format('%s: %s is not text; write it in quotation marks', v_name, p_new -> v_name);
+        ELSIF v_bytes > 256 OR v_bytes = 0 AND v_name <> 'orderingKey' THEN
+            v_wrong := v_wrong || format('its %s has %s bytes: write %s', v_name, v_bytes,
+                                         CASE v_name WHEN 'orderingKey' THEN 'at most 256' ELSE '1 to 256' END);
+        END IF;
+    END LOOP;
+    IF p_new ? 'labels' THEN
+        IF jsonb_typeof(p_new -> 'labels') <> 'object' THEN
+            v_wrong := v_wrong || format('labels is %s; write an object of texts, {"customer": "7"}', p_new -> 'labels');
+        ELSIF EXISTS (SELECT 1 FROM jsonb_each(p_new -> 'labels') AS l WHERE jsonb_typeof(l.value) <> 'string') THEN
+            v_wrong := v_wrong || 'labels has values that are not text; write them in quotation marks'::text;
+        ELSIF (SELECT count(*) > 32 OR max(octet_length(l.key) + octet_length(l.value)) > 256
+               FROM jsonb_each_text(p_new -> 'labels') AS l) THEN
+            v_wrong := v_wrong || 'its labels are too many or too long: at most 32 of 256 bytes'::text;
+        END IF;
+    END IF;
+    RETURN v_wrong;
+END $$;
+
+CREATE FUNCTION redrive.new_id(p_now bigint) RETURNS uuid
+    LANGUAGE sql
+    AS $$
+    SELECT (lpad(to_hex(p_now), 12, '0') || '7' || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid
+$$;
+
+CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_limit integer := 4;  v_found record;
+BEGIN
+    LOOP
+        v_found := redrive.next_in_band(p_queue, p_band, p_at[1], p_at[2], p_turn[1], p_turn[2],
+                                        9223372036854775807, 0, v_limit, true);
+        FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
+            IF p_suspect OR NOT v_found.suspects[j] THEN
+                RETURN v_found.dues[j];
+            END IF;
+        END LOOP;
+        IF v_found.seen < v_limit THEN
+            RETURN NULL;
+        END IF;
+        p_at := v_found.last;
+        p_turn := v_found.last;
+        v_limit := least(v_limit * 4, 4096);
+    END LOOP;
+END $$;
+
+CREATE FUNCTION redrive.next_expiry(p_queue integer, p_suspect boolean) RETURNS bigint
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
     SET jit TO 'off'
     AS $$
-DECLARE
-    v_queue record;  v_band smallint;  v_from bigint[];  v_turn bigint[];  v_found record;  v_next bigint;  v_limit integer;
 BEGIN
-    SELECT q.id, q.paused INTO v_queue FROM redrive.queues AS q WHERE q.name = p_queue;
-    IF NOT v_queue.paused THEN
-        FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id LOOP
-            SELECT coalesce(c[3:4], ARRAY[0, 0]::bigint[]) INTO v_from FROM redrive.cursor_of(p_cursors, v_queue.id, v_band) AS c;
-            v_turn := ARRAY[0, 0];
-            v_limit := 4;
-            <<band>>
-            LOOP
-                v_found := redrive.next_in_band(v_queue.id, v_band, v_from[1], v_from[2], v_turn[1], v_turn[2],
-                                                9223372036854775807, 0, v_limit);
-                EXIT WHEN v_found.seen = 0;
-                FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
-                    IF p_suspect OR NOT v_found.suspects[j] THEN
-                        v_next := least(v_next, v_found.dues[j]);
-                        EXIT band;
-                    END IF;
-                END LOOP;
-                v_from := v_found.last;
-                v_turn := v_found.last;
-                v_limit := least(v_limit * 4, 4096);
-            END LOOP;
-        END LOOP;
-    END IF;
-    RETURN least(v_next, (
+    RETURN (
         SELECT l.expires_at FROM redrive.live AS l
-        WHERE l.queue = v_queue.id AND l.expires_at IS NOT NULL AND (p_suspect OR l.crashes = 0)
+        WHERE l.queue = p_queue AND l.expires_at IS NOT NULL AND (p_suspect OR l.crashes = 0)
           AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
-        ORDER BY l.expires_at LIMIT 1));
+        ORDER BY l.expires_at LIMIT 1);
 END $$;
 
-CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
+CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -651,9 +960,9 @@ BEGIN
     ), free AS (
         SELECT f.* FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
     )
-    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at), array_agg(f.suspect),
-           array_agg(f.ordering_key), bool_or(f.suspect OR f.ordering_key IS NOT NULL),
-           (SELECT count(*) FROM found),
+    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at),
+           array_agg(f.suspect) FILTER (WHERE p_special), array_agg(f.ordering_key) FILTER (WHERE p_special),
+           bool_or(f.suspect OR f.ordering_key IS NOT NULL), (SELECT count(*) FROM found),
            (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
     INTO seqs, attempts, dues, suspects, keys, special, seen, last
     FROM free AS f;
@@ -671,29 +980,74 @@ CREATE FUNCTION redrive.policy_id(p_version integer, p_body text) RETURNS intege
 DECLARE
     v_id integer;
 BEGIN
-    FOR i IN 1 .. 2 LOOP
-        SELECT p.id INTO v_id FROM redrive.policies AS p
-        WHERE hashtextextended(p.body, 0) = hashtextextended(p_body, 0)
-          AND hashtextextended(p.body, 1) = hashtextextended(p_body, 1);
-        EXIT WHEN v_id IS NOT NULL;
-        INSERT INTO redrive.policies (version, body) VALUES (p_version, p_body) ON CONFLICT DO NOTHING;
-    END LOOP;
+    SELECT p.id INTO v_id FROM redrive.policies AS p
+    WHERE hashtextextended(p.body, 0) = hashtextextended(p_body, 0)
+      AND hashtextextended(p.body, 1) = hashtextextended(p_body, 1)
+    ORDER BY p.id LIMIT 1;
+    IF v_id IS NULL THEN
+        INSERT INTO redrive.policies (version, body) VALUES (p_version, p_body) RETURNING policies.id INTO v_id;
+    END IF;
     RETURN v_id;
+END $$;
+
+CREATE FUNCTION redrive.policy_mistakes(p_policy jsonb) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+DECLARE
+    c_known CONSTANT text[] := '{preset,backoff,jitter,maxAttempts,maxRetries,giveUpAfter,deadline,startBy,timeout,retryAfter,rules,unknown,maxCrashes,notify,name}';
+    v_wrong text[] := redrive.unknown_fields('policy.', p_policy, c_known);
+    v_name text;  v_asked jsonb := coalesce(p_policy -> 'retryAfter', '{}');
+BEGIN
+    v_wrong := v_wrong || redrive.backoff_mistakes(p_policy -> 'backoff') || redrive.jitter_mistakes(p_policy -> 'jitter')
+        || redrive.rule_mistakes(p_policy -> 'rules');
+    FOREACH v_name IN ARRAY '{maxAttempts,maxRetries,maxCrashes}'::text[] LOOP
+        v_wrong := v_wrong || redrive.count_mistakes('policy.' || v_name, p_policy -> v_name);
+    END LOOP;
+    IF p_policy ?& '{maxAttempts,maxRetries}' THEN
+        v_wrong := v_wrong || 'policy.maxAttempts and maxRetries are both written; keep one of them'::text;
+    END IF;
+    IF p_policy -> 'maxAttempts' = '0' THEN
+        v_wrong := v_wrong || 'policy.maxAttempts is 0: it would never run; write at least 1, or "maxRetries": 0 for no retry'::text;
+    END IF;
+    IF p_policy -> 'maxCrashes' = '0' THEN
+        v_wrong := v_wrong || 'policy.maxCrashes is 0: a job must be allowed to run; write at least 1'::text;
+    END IF;
+    FOREACH v_name IN ARRAY '{giveUpAfter,deadline,startBy,timeout}'::text[] LOOP
+        v_wrong := v_wrong || redrive.span_mistakes('policy.' || v_name, p_policy -> v_name,
+                                                    'no time is left for anything; write at least 1ms, or leave it out');
+    END LOOP;
+    IF jsonb_typeof(v_asked) <> 'object' THEN
+        v_wrong := v_wrong || format('policy.retryAfter is %s; write an object, {…}', v_asked);
+    ELSE
+        v_wrong := v_wrong || redrive.unknown_fields('policy.retryAfter.', v_asked, '{honour,min,max}')
+            || redrive.span_mistakes('policy.retryAfter.min', v_asked -> 'min', NULL)
+            || redrive.span_mistakes('policy.retryAfter.max', v_asked -> 'max', NULL)
+            || redrive.truth_mistakes('policy.retryAfter.honour', v_asked -> 'honour');
+        IF (redrive.read_span(coalesce(v_asked -> 'min', '"0s"'))).ms > (redrive.read_span(coalesce(v_asked -> 'max', '"1d"'))).ms THEN
+            v_wrong := v_wrong || 'policy.retryAfter.min is above retryAfter.max; write a min of at most the max'::text;
+        END IF;
+    END IF;
+    v_wrong := v_wrong || redrive.truth_mistakes('policy.notify', p_policy -> 'notify')
+        || redrive.word_mistakes('policy.unknown', p_policy -> 'unknown', '{transient,rate_limited,permanent,needs_auth,unknown_outcome}');
+    IF jsonb_typeof(p_policy -> 'name') <> 'string' THEN
+        v_wrong := v_wrong || format('policy.name: %s is not text; write it in quotation marks', p_policy -> 'name');
+    END IF;
+    IF jsonb_typeof(p_policy -> 'preset') <> 'string' THEN
+        v_wrong := v_wrong || format('policy.preset: %s is not text; write it in quotation marks', p_policy -> 'preset');
+    END IF;
+    RETURN v_wrong;
 END $$;
 
 CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
+DECLARE
+    v_seqs CONSTANT bigint[] := ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(p_id)));
 BEGIN
-    WITH new AS (
-        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
-        SELECT n.id, nextval('redrive.places'), n.queue, n.policy, n.created_at, n.run_at, n.checksum, n.priority,
-               n.kind, n.payload
-        FROM unnest(p_id, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload)
-            AS n (id, queue, policy, created_at, run_at, checksum, priority, kind, payload)
-        RETURNING seq, id, run_at, queue, priority
-    )
-    INSERT INTO redrive.live (seq, id, due_at, queue, priority) SELECT n.seq, n.id, n.run_at, n.queue, n.priority FROM new AS n;
+    INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
+    SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload);
+    INSERT INTO redrive.live (seq, id, due_at, queue, priority)
+    SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
     INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
 END $$;
 
@@ -709,6 +1063,118 @@ BEGIN
         SELECT q.id INTO v_id FROM redrive.queues AS q WHERE q.name = p_name;
     END IF;
     RETURN v_id;
+END $$;
+
+CREATE FUNCTION redrive.read_policy(p_value jsonb, OUT body text, OUT mistakes text[], OUT deadline bigint, OUT start_by bigint) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $$
+DECLARE
+    v_policy jsonb := jsonb_strip_nulls(p_value);
+    v_name CONSTANT text := CASE jsonb_typeof(p_value) WHEN 'string' THEN p_value #>> '{}' ELSE p_value ->> 'preset' END;
+    v_preset jsonb;
+BEGIN
+    mistakes := '{}';
+    IF p_value IS NULL OR v_name IS NOT NULL THEN
+        SELECT p.body INTO body FROM redrive.presets AS p
+        WHERE p.name = coalesce(v_name, '') AND (p_value IS NULL OR v_name <> '');
+        IF NOT FOUND THEN
+            mistakes := ARRAY[format('policy: there is no preset %s; write one of %s', to_json(v_name),
+                (SELECT string_agg(p.name, ', ' ORDER BY p.name) FROM redrive.presets AS p WHERE p.name <> ''))];
+            RETURN;
+        END IF;
+        v_preset := body;
+    END IF;
+    IF jsonb_typeof(p_value) = 'object' THEN
+        mistakes := redrive.policy_mistakes(v_policy);
+        IF v_policy ?| '{maxAttempts,maxRetries}' THEN
+            v_preset := v_preset - '{maxAttempts,maxRetries}'::text[];
+        END IF;
+        IF v_preset IS NOT NULL AND mistakes = '{}' THEN
+            v_policy := v_preset || (v_policy - 'preset') || jsonb_build_object(
+                'retryAfter', (v_preset -> 'retryAfter') || coalesce(v_policy -> 'retryAfter', '{}'));
+            -- Together they may be wrong where neither is.
+            mistakes := redrive.policy_mistakes(v_policy);
+        END IF;
+        body := v_policy::text;
+    ELSIF body IS NULL THEN
+        mistakes := ARRAY[format('policy is %s; write an object, {…}, or the name of a preset', p_value)];
+    ELSE
+        v_policy := v_preset;
+    END IF;
+    IF mistakes = '{}' THEN
+        deadline := (SELECT s.ms FROM redrive.read_span(v_policy -> 'deadline') AS s WHERE v_policy ? 'deadline');
+        start_by := (SELECT s.ms FROM redrive.read_span(v_policy -> 'startBy') AS s WHERE v_policy ? 'startBy');
+    END IF;
+END $$;
+
+CREATE FUNCTION redrive.read_span(p_value jsonb, OUT ms numeric, OUT mistake text) RETURNS record
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+DECLARE
+    v_rest text;  v_part text[];  v_scale integer;
+BEGIN
+    ms := 0;
+    IF jsonb_typeof(p_value) = 'number' THEN
+        ms := round((p_value #>> '{}')::numeric * 1000);
+        IF ms NOT BETWEEN 0 AND 9e15 THEN
+            mistake := format('%s is not a number of seconds; write 0 or more, or text such as "90s"', p_value);
+        END IF;
+        RETURN;
+    ELSIF jsonb_typeof(p_value) <> 'string' THEN
+        mistake := format('%s is not a duration; write it with a unit, such as "90s"', p_value);
+        RETURN;
+    END IF;
+    v_rest := regexp_replace(p_value #>> '{}', '^\s+|\s+$', '', 'g');
+    IF v_rest = '' THEN
+        mistake := 'a duration is missing; write it with a unit, such as "90s" or "14d"';
+    ELSIF v_rest LIKE '-%' THEN
+        mistake := format('%s is negative; write a duration of 0s or more, such as "90s"', p_value);
+    END IF;
+    WHILE v_rest <> '' AND mistake IS NULL LOOP
+        v_part := regexp_match(v_rest, '^([0-9.]*)\s*([[:alpha:]]*)\s*(.*)$');
+        v_scale := CASE v_part[2] WHEN 'w' THEN 604800000 WHEN 'd' THEN 86400000 WHEN 'h' THEN 3600000
+                                  WHEN 'm' THEN 60000 WHEN 's' THEN 1000 WHEN 'ms' THEN 1 END;
+        IF v_part[1] = '' THEN
+            mistake := format('%s is not a duration; write a number and a unit, such as "90s" or "1h30m"', p_value);
+        ELSIF v_part[2] = '' THEN
+            mistake := format('%s has no unit; write "%ss" for seconds (units: ms, s, m, h, d, w)', p_value, v_part[1]);
+        ELSIF v_scale IS NULL THEN
+            mistake := format('%s has the unknown unit %s; write one of ms, s, m, h, d, w', p_value, to_json(v_part[2]));
+        ELSIF v_part[1] !~ '^[0-9]+(\.[0-9]{1,9})?$' THEN
+            mistake := format('%s is not a duration; write a number and a unit, such as "1.5s"', p_value);
+        ELSIF length(v_part[1]) > 40 OR ms + v_part[1]::numeric * v_scale > 18446744073709551615 THEN
+            mistake := format('%s is too long to count; the longest wait is 400d', p_value);
+        ELSIF v_part[1]::numeric * v_scale % 1 <> 0 THEN
+            mistake := format('%s is finer than a millisecond; write whole milliseconds, such as "15ms"', p_value);
+        ELSE
+            ms := ms + v_part[1]::numeric * v_scale;
+            v_rest := v_part[3];
+        END IF;
+    END LOOP;
+END $_$;
+
+CREATE FUNCTION redrive.read_time(p_value jsonb, OUT ms bigint, OUT mistake text) RETURNS record
+    LANGUAGE plpgsql STABLE
+    AS $_$
+DECLARE
+    v_text CONSTANT text := p_value #>> '{}';
+BEGIN
+    IF jsonb_typeof(p_value) = 'string'
+       AND v_text ~* '^\d{4}-\d\d-\d\d[t ]\d\d:\d\d(:\d\d(\.\d{1,9})?)?(z|[+-]\d\d(:?\d\d)?)$' THEN
+        ms := floor(extract(epoch FROM v_text::timestamptz) * 1000);
+        RETURN;
+    END IF;
+    mistake := format('%s is not a time; write it as "2026-11-15T21:18:51Z"', p_value);
+EXCEPTION WHEN data_exception THEN
+    mistake := format('%s is not a time; write it as "2026-11-15T21:18:51Z"', p_value);
+END $_$;
+
+CREATE FUNCTION redrive.refuse(p_what text, p_wrong text[]) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RAISE EXCEPTION '% was not accepted: %', p_what, array_to_string(p_wrong, '; ')
+        USING ERRCODE = 'RD400', HINT = 'nothing was stored; correct the job, and enqueue it again after a rollback';
 END $$;
 
 CREATE FUNCTION redrive.remember(p_seq bigint, p_attempts jsonb) RETURNS void
@@ -753,6 +1219,74 @@ BEGIN
     PERFORM redrive.stand(p_seq, p_new);
     PERFORM redrive.know_band((p_new ->> 'queue')::integer, (p_new ->> 'priority')::smallint);
 END $$;
+
+CREATE TABLE redrive.jobs (
+    id uuid NOT NULL,
+    seq bigint NOT NULL,
+    queue integer NOT NULL,
+    policy integer NOT NULL,
+    created_at bigint NOT NULL,
+    run_at bigint NOT NULL,
+    checksum bigint,
+    priority smallint NOT NULL,
+    external boolean DEFAULT false NOT NULL,
+    deadline bigint,
+    start_by bigint,
+    timeout_ms bigint,
+    revived_at bigint,
+    parent uuid,
+    kind text NOT NULL,
+    unique_key text,
+    ordering_key text,
+    destination text,
+    labels text,
+    payload text NOT NULL
+)
+PARTITION BY RANGE (id);
+
+CREATE FUNCTION redrive.rest(j redrive.jobs) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT json_build_object(
+        'key', j.unique_key, 'ordering_key', j.ordering_key, 'destination', j.destination, 'parent', j.parent,
+        'labels', j.labels::json, 'deadline', j.deadline, 'start_by', j.start_by, 'timeout', j.timeout_ms,
+        'revived_at', j.revived_at, 'external', j.external)::text
+$$;
+
+CREATE FUNCTION redrive.rule_mistakes(p_rules jsonb) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $_$
+DECLARE
+    v_wrong text[] := '{}';  v_rule jsonb;  v_path text;  v_twice record;
+BEGIN
+    IF p_rules IS NULL THEN
+        RETURN '{}';
+    ELSIF jsonb_typeof(p_rules) <> 'array' THEN
+        RETURN ARRAY[format('policy.rules: %s is not a list; write […]', p_rules)];
+    ELSIF jsonb_array_length(p_rules) > 100 THEN
+        RETURN ARRAY[format('policy.rules has %s entries; write at most 100', jsonb_array_length(p_rules))];
+    END IF;
+    FOR i IN 0 .. jsonb_array_length(p_rules) - 1 LOOP
+        v_rule := p_rules -> i;
+        v_path := format('policy.rules[%s]', i);
+        IF jsonb_typeof(v_rule) <> 'object' OR NOT v_rule ?& '{on,class}' THEN
+            v_wrong := v_wrong || format('%s is %s; write {"on": "5xx", "class": "transient"}', v_path, v_rule);
+            CONTINUE;
+        END IF;
+        v_wrong := v_wrong || redrive.unknown_fields(v_path || '.', v_rule, '{on,class}')
+            || redrive.word_mistakes(v_path || '.class', v_rule -> 'class', '{transient,rate_limited,permanent,needs_auth,unknown_outcome}');
+        IF v_rule ->> 'on' !~ '^(code:\s*\S.*|text:\s*\S.*|any|[1-5]xx|[1-5][0-9]{2})$' THEN
+            v_wrong := v_wrong || format('%s: %s names no failures; write a status ("429"), a class of them ("5xx"), "code:TIMEOUT", '
+                                         '"text:a phrase" or "any"', v_path, v_rule -> 'on');
+        END IF;
+    END LOOP;
+    SELECT r ->> 'on' AS what INTO v_twice FROM jsonb_array_elements(p_rules) AS r WHERE jsonb_typeof(r) = 'object'
+    GROUP BY 1 HAVING count(DISTINCT r ->> 'class') > 1 LIMIT 1;
+    IF FOUND THEN
+        v_wrong := v_wrong || format('policy.rules has "%s" twice, with different classes; keep one of them', v_twice.what);
+    END IF;
+    RETURN v_wrong;
+END $_$;
 
 CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_started bigint[], p_ended bigint[], p_o_seq bigint[], p_o_fence integer[], p_o_state text[], p_o_at bigint[], p_o_started bigint[], p_o_ended bigint[], p_o_failures integer[], p_o_crashes integer[], p_o_snoozes integer[], p_o_holds integer[], p_o_interruptions integer[], p_o_generation integer[], p_o_ending text[], p_o_reason text[], p_o_delay bigint[], p_o_expires bigint[], p_o_why text[], p_o_failure text[], p_o_fingerprint text[], p_o_rule text[], p_o_output text[], p_o_key text[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[]) RETURNS void
     LANGUAGE plpgsql
@@ -870,6 +1404,26 @@ BEGIN
                          p_note_message);
 END $$;
 
+CREATE FUNCTION redrive.span_mistakes(p_path text, p_value jsonb, p_zero text) RETURNS text[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+DECLARE
+    v_read record;
+BEGIN
+    IF p_value IS NULL THEN
+        RETURN '{}';
+    END IF;
+    SELECT * INTO v_read FROM redrive.read_span(p_value);
+    IF v_read.mistake IS NOT NULL THEN
+        RETURN ARRAY[format('%s: %s', p_path, v_read.mistake)];
+    ELSIF v_read.ms = 0 AND p_zero IS NOT NULL THEN
+        RETURN ARRAY[format('%s is 0s: %s', p_path, p_zero)];
+    ELSIF v_read.ms > 34560000000 THEN
+        RETURN ARRAY[format('%s is %s, longer than 400d; write at most 400d', p_path, p_value)];
+    END IF;
+    RETURN '{}';
+END $$;
+
 CREATE FUNCTION redrive.span_seconds(p_span text) RETURNS numeric
     LANGUAGE sql STABLE PARALLEL SAFE
     AS $$
@@ -933,7 +1487,7 @@ BEGIN
     END LOOP;
 END $$;
 
-CREATE FUNCTION redrive.take_turn(p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint) RETURNS boolean
+CREATE FUNCTION redrive.take_turn(p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint, OUT goes boolean, OUT freed boolean) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -942,19 +1496,22 @@ CREATE FUNCTION redrive.take_turn(p_queue integer, p_key text, p_seq bigint, p_l
 DECLARE
     v_before record;
 BEGIN
+    goes := false;
+    freed := false;
     SELECT l.seq, l.held INTO v_before
     FROM redrive.live AS l
     WHERE l.queue = p_queue AND l.ordering_key = p_key AND l.seq < p_seq AND (NOT p_let_pass OR l.due_at <= p_now)
     ORDER BY l.seq LIMIT 1;
     IF NOT (p_key = ANY (p_running)) THEN
         IF v_before.seq IS NULL THEN
-            RETURN true;
+            goes := true;
+            RETURN;
         END IF;
         -- Nothing of this key runs, so nothing's ending would let the one before go.
         UPDATE redrive.live SET held = false WHERE seq = v_before.seq AND held;
+        freed := FOUND;
     END IF;
     UPDATE redrive.live SET held = true WHERE seq = p_seq;
-    RETURN false;
 END $$;
 
 CREATE FUNCTION redrive.tell(p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[]) RETURNS void
@@ -985,6 +1542,26 @@ BEGIN
     DELETE FROM redrive.activity WHERE n <= (SELECT max(n) FROM redrive.activity) - p_notes;
 END $$;
 
+CREATE FUNCTION redrive.time_text(p_ms bigint) RETURNS text
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT to_char(to_timestamp(p_ms / 1000.0) AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')
+$$;
+
+CREATE FUNCTION redrive.truth_mistakes(p_path text, p_value jsonb) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN p_value IS NULL OR jsonb_typeof(p_value) = 'boolean' THEN '{}'::text[]
+           ELSE ARRAY[format('%s: %s is neither; write true or false', p_path, p_value)] END
+$$;
+
+CREATE FUNCTION redrive.unknown_fields(p_path text, p_object jsonb, p_known text[]) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT coalesce(array_agg(format('%s%s is not known here; write one of %s', p_path, f.key, array_to_string(p_known, ', '))), '{}')
+    FROM jsonb_object_keys(p_object) AS f (key) WHERE f.key <> ALL (p_known)
+$$;
+
 CREATE FUNCTION redrive.with_cursor(p_cursors bigint[], p_queue integer, p_band smallint, p_place bigint[]) RETURNS bigint[]
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -998,6 +1575,13 @@ BEGIN
     END LOOP;
     RETURN p_cursors || ARRAY[p_queue::bigint, p_band::bigint, p_place[1], p_place[2]];
 END $$;
+
+CREATE FUNCTION redrive.word_mistakes(p_path text, p_value jsonb, p_words text[]) RETURNS text[]
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN p_value IS NULL OR jsonb_typeof(p_value) = 'string' AND p_value #>> '{}' = ANY (p_words) THEN '{}'::text[]
+           ELSE ARRAY[format('%s: %s is not known; write one of "%s"', p_path, p_value, array_to_string(p_words, '", "'))] END
+$$;
 
 CREATE TABLE redrive.activity (
     n bigint NOT NULL,
@@ -1062,6 +1646,8 @@ CREATE TABLE redrive.claims (
     lost_jobs uuid[] DEFAULT '{}'::uuid[] NOT NULL
 )
 WITH (fillfactor='70');
+ALTER TABLE ONLY redrive.claims ALTER COLUMN seqs SET STORAGE EXTERNAL;
+ALTER TABLE ONLY redrive.claims ALTER COLUMN attempts SET STORAGE EXTERNAL;
 
 CREATE TABLE redrive.dead (
     seq bigint NOT NULL,
@@ -1104,30 +1690,6 @@ CREATE TABLE redrive.holders (
     name text NOT NULL
 )
 WITH (fillfactor='50');
-
-CREATE TABLE redrive.jobs (
-    id uuid NOT NULL,
-    seq bigint NOT NULL,
-    queue integer NOT NULL,
-    policy integer NOT NULL,
-    created_at bigint NOT NULL,
-    run_at bigint NOT NULL,
-    checksum bigint,
-    priority smallint NOT NULL,
-    external boolean DEFAULT false NOT NULL,
-    deadline bigint,
-    start_by bigint,
-    timeout_ms bigint,
-    revived_at bigint,
-    parent uuid,
-    kind text NOT NULL,
-    unique_key text,
-    ordering_key text,
-    destination text,
-    labels text,
-    payload text NOT NULL
-)
-PARTITION BY RANGE (id);
 
 CREATE TABLE redrive.live (
     seq bigint NOT NULL,
@@ -1479,6 +2041,11 @@ ALTER TABLE redrive.policies ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE redrive.presets (
+    name text NOT NULL,
+    body text NOT NULL
+);
+
 CREATE VIEW redrive.queued_operations AS
  SELECT o.id,
     o.kind AS operation_type,
@@ -1629,6 +2196,9 @@ ALTER TABLE ONLY redrive.meta
 ALTER TABLE ONLY redrive.policies
     ADD CONSTRAINT policies_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY redrive.presets
+    ADD CONSTRAINT presets_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY redrive.queues
     ADD CONSTRAINT queues_name_key UNIQUE (name);
 
@@ -1663,8 +2233,6 @@ CREATE INDEX jobs_parent ON ONLY redrive.jobs USING btree (parent) WHERE (parent
 
 CREATE INDEX jobs_other_parent_idx ON redrive.jobs_other USING btree (parent) WHERE (parent IS NOT NULL);
 
-CREATE INDEX live_at ON redrive.live USING btree (to_timestamp(((due_at)::double precision / (1000)::double precision)));
-
 CREATE INDEX live_due ON redrive.live USING btree (queue, priority, due_at, seq) WHERE (ordering_key IS NULL);
 
 CREATE INDEX live_expires ON redrive.live USING btree (queue, expires_at) WHERE (expires_at IS NOT NULL);
@@ -1673,7 +2241,7 @@ CREATE INDEX live_order ON redrive.live USING btree (queue, ordering_key, seq) W
 
 CREATE INDEX live_turn ON redrive.live USING btree (queue, priority, due_at, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT held));
 
-CREATE UNIQUE INDEX policies_body ON redrive.policies USING btree (hashtextextended(body, (0)::bigint), hashtextextended(body, (1)::bigint));
+CREATE INDEX policies_body ON redrive.policies USING btree (hashtextextended(body, (0)::bigint), hashtextextended(body, (1)::bigint));
 
 ALTER INDEX redrive.attempts_seq ATTACH PARTITION redrive.attempts_other_seq_attempt_idx;
 
