@@ -32,6 +32,18 @@ BEGIN
     RETURN v_id;
 END $$;
 
+-- A queue's name is unique, so whoever is the second to name a new one waits for the first. Hence the one that everybody
+-- has is there from the beginning, and an engine makes its own known when it first claims, without waiting itself.
+INSERT INTO redrive.queues (name) VALUES ('default') ON CONFLICT (name) DO NOTHING;
+
+CREATE FUNCTION redrive.know_queue(p_name text) RETURNS void LANGUAGE plpgsql SET lock_timeout = '50ms' AS $$
+BEGIN
+    PERFORM redrive.queue_id(p_name);
+EXCEPTION WHEN lock_not_available THEN
+    -- Someone's open transaction is about to.
+    RETURN;
+END $$;
+
 -- One job that is complete but for the numbers of its queue and policy, which stand there by name and by value. Answers
 -- its id and what became of it: created, existing, or refused with nothing written because its key is taken or its queue
 -- is full. A refusal is an answer and no error, so that the transaction can go on.

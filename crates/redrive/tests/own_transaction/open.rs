@@ -67,6 +67,23 @@ async fn an_open_transaction_keeps_nobody_from_enqueueing_claiming_or_settling()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_transaction_that_is_the_first_to_name_a_queue_keeps_no_engine_from_serving_others() {
+    let world = World::new().await;
+    let mut client = world.client().await;
+    let open = client.transaction().await.unwrap();
+    let first = world.engine.admit(NewJob::from(Confirm { order: 1 }).queue("small")).unwrap();
+    let first = tx::tokio_postgres::enqueue(&open, &first).await.unwrap().id;
+
+    let mut events = world.engine.events();
+    let running = start(&world.engine);
+    let other = world.engine.enqueue(Confirm { order: 2 }).await.unwrap().id;
+    succeeds(&mut events, other).await;
+    open.commit().await.unwrap();
+    succeeds(&mut events, first).await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_that_becomes_visible_late_is_found_by_the_wake_alone() {
     let world = World::new().await;
     let mut events = world.engine.events();

@@ -63,8 +63,7 @@ impl Cursors {
 impl Inner {
     pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
         for want in &claim.wants {
-            // Known from now on, so that nobody who enqueues here waits for another whose open transaction was the first.
-            self.names.queue_id(&self.database, &want.queue).await?;
+            self.names.announce(&self.database, &want.queue).await?;
         }
         let ids = claim.ids.map(|id| Uuid::from_u128(id.0));
         let holder = Uuid::from_u128(claim.holder.0);

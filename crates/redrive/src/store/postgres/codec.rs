@@ -1,6 +1,6 @@
 //! Rows to jobs and back: names, policies and columns. No decisions.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -31,6 +31,7 @@ struct Known {
     kinds: HashMap<Box<str>, Arc<str>>,
     queues: HashMap<i32, Arc<str>>,
     queue_ids: HashMap<Arc<str>, i32>,
+    announced: BTreeSet<Arc<str>>,
     bands: BTreeMap<(i32, i16), ()>,
     policies: HashMap<i32, Arc<Policy>>,
     /// By address, which is safe to compare because the policy is kept alive here.
@@ -53,6 +54,17 @@ impl Names {
         known.queue_ids.insert(name.clone(), id);
         known.queues.insert(id, name.clone());
         Ok(id)
+    }
+
+    /// Makes a queue known that this process serves, once and without waiting for anyone: so that nobody who enqueues
+    /// there has to wait for another whose open transaction was the first to name it.
+    pub(super) async fn announce(&self, database: &Database, name: &Arc<str>) -> Result<(), Fault> {
+        if self.known().announced.contains(name) {
+            return Ok(());
+        }
+        database.query("SELECT redrive.know_queue($1)", &[(&&**name, Type::TEXT)]).await?;
+        self.known().announced.insert(name.clone());
+        Ok(())
     }
 
     /// Makes a priority of a queue known, so that claims look there.

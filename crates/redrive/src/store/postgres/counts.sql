@@ -8,4 +8,6 @@ SELECT q.name, q.paused,
               FROM redrive.tallies AS t CROSS JOIN LATERAL jsonb_each_text(t.counts) AS c
               WHERE t.queue = q.id GROUP BY 1) AS sums)
 FROM redrive.queues AS q
-WHERE q.paused OR EXISTS (SELECT 1 FROM redrive.tallies AS t WHERE t.queue = q.id)
+-- An engine makes its queues known before anyone uses them: those are not counted yet.
+WHERE q.paused OR EXISTS (SELECT 1 FROM redrive.bands AS b WHERE b.queue = q.id)
+   OR EXISTS (SELECT 1 FROM redrive.tallies AS t WHERE t.queue = q.id)
