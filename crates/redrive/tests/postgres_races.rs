@@ -189,6 +189,8 @@ async fn a_client_that_freezes_while_its_answer_is_sent_does_not_keep_the_lane()
         })
         .collect();
     other.enqueue(jobs, now).await.unwrap();
+    // The first claim of a process makes its queues known, which is another statement.
+    assert!(claim(&frozen, ONE, 9, &["mail"], 0).await.unwrap().jobs.is_empty());
     proxy.freeze();
     let stuck = begin({
         let frozen = frozen.clone();
