@@ -693,6 +693,17 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION redrive.know_queue(p_name text) RETURNS void
+    LANGUAGE plpgsql
+    SET lock_timeout TO '50ms'
+    AS $$
+BEGIN
+    PERFORM redrive.queue_id(p_name);
+EXCEPTION WHEN lock_not_available THEN
+    -- Someone's open transaction is about to.
+    RETURN;
+END $$;
+
 CREATE FUNCTION redrive.later(a bigint[], b bigint[]) RETURNS bigint[]
     LANGUAGE sql IMMUTABLE
     AS $$
