@@ -37,21 +37,20 @@ fn memory_and_sqlite_do_the_same_whatever_is_done_to_them() {
 fn memory_and_postgres_do_the_same_whatever_is_done_to_them() {
     let database = OnceCell::new();
     let database = &database;
-    compare(cases(50), async || {
+    compare(cases(30), async || {
         let database = database.get_or_init(redrive_testbed::database).await;
-        Other::Postgres(Postgres::on(database.url()).await)
+        Other::Postgres(Box::new(Postgres::on(database.url()).await))
     });
 }
 
-fn compare(cases: u32, mut open: impl AsyncFnMut() -> Other) {
+fn compare(cases: u32, open: impl AsyncFn() -> Other) {
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let open = std::cell::RefCell::new(&mut open);
     let sequences = vec(operation(), 1..OPERATIONS_MAX).prop_map(Sequence);
     let outcome = runner.run(&sequences, |Sequence(operations)| {
         runtime.block_on(async {
-            let mut pair = Pair::new((open.borrow_mut())().await);
+            let mut pair = Pair::new(open().await);
             for operation in operations {
                 pair.step(&operation).await.map_err(|error| at(&operation, error))?;
                 pair.same_jobs().await.map_err(|error| at(&operation, error))?;
@@ -277,7 +276,7 @@ fn which() -> impl Strategy<Value = Which> {
 /// A database that is compared with memory.
 enum Other {
     Sqlite(Sqlite),
-    Postgres(Postgres),
+    Postgres(Box<Postgres>),
 }
 
 struct Sqlite {
@@ -315,7 +314,7 @@ impl Other {
     fn store(&self) -> &dyn Store {
         match self {
             Other::Sqlite(Sqlite { store, .. }) => store.as_ref().unwrap(),
-            Other::Postgres(Postgres { store, .. }) => store,
+            Other::Postgres(postgres) => &postgres.store,
         }
     }
 }
@@ -650,9 +649,9 @@ impl Pair {
                 drop(store.take());
                 *store = Some(open(dir).await);
             }
-            Other::Postgres(Postgres { store, url }) => {
+            Other::Postgres(postgres) => {
                 // Others may be at work on the same database: nobody is known to be gone.
-                *store = PostgresStore::connect(url).await.unwrap();
+                postgres.store = PostgresStore::connect(&postgres.url).await.unwrap();
                 return Ok(());
             }
         }
