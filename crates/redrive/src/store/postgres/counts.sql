@@ -10,4 +10,4 @@ SELECT q.name, q.paused,
 FROM redrive.queues AS q
 -- An engine makes its queues known before anyone uses them: those are not counted yet.
 WHERE q.paused OR EXISTS (SELECT 1 FROM redrive.bands AS b WHERE b.queue = q.id)
-   OR EXISTS (SELECT 1 FROM redrive.tallies AS t WHERE t.queue = q.id)
+   OR EXISTS (SELECT 1 FROM redrive.tallies AS t WHERE t.queue = q.id AND t.counts <> '{}')
