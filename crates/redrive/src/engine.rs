@@ -5,6 +5,7 @@ mod attempt;
 mod crash;
 mod handler;
 mod observe;
+mod remote;
 mod shift;
 mod upkeep;
 
@@ -23,13 +24,16 @@ use crate::job::{DEFAULT_QUEUE, JobId, NewJob, Payload};
 use crate::machine::{self, Admission, Command, Steer};
 use crate::queue::{Queue, Retention};
 use crate::stats::Activity;
-use crate::store::{ClaimId, Enqueued, Filter, HolderId, JobDetail, Page, Paged, QueueCounts, Store};
+use crate::store::{
+    ClaimId, Enqueued, Filter, Group, HolderId, JobDetail, Kinds, PAGE_MAX, Page, Paged, QueueCounts, Store,
+};
 
 pub use self::attempt::Attempt;
 #[cfg(feature = "testing")]
 pub use self::crash::{CrashPlan, CrashPoint};
 pub use self::handler::Handler;
 pub use self::observe::{Event, Happening};
+pub use self::remote::{LEASE_MAX, Lending};
 
 /// A durable retry engine. Cheap to clone: all clones are the same engine.
 #[derive(Clone)]
@@ -42,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) clock: Clock,
     pub(crate) queues: BTreeMap<Arc<str>, Queue>,
     handlers: Registry,
+    /// What this engine claims; everything if not given.
+    kinds: Option<Kinds>,
     events: broadcast::Sender<Event>,
     ids: Mutex<Ids>,
     /// The runs under way, so that a cancelled job's attempt is stopped at once.
@@ -153,6 +159,35 @@ impl Engine {
         self.inner.store.counts().await
     }
 
+    /// How many jobs match, counted up to `most`.
+    pub async fn count(&self, filter: &Filter, most: usize) -> Result<usize> {
+        let (mut count, mut before) = (0, None);
+        loop {
+            let page = Page { before, limit: (most - count).min(PAGE_MAX) };
+            let Paged { jobs, next } = self.inner.store.list(filter, page).await?;
+            count += jobs.len();
+            before = next;
+            if before.is_none() || count >= most {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Dead jobs by what they died of, the most frequent first.
+    pub async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        self.inner.store.groups(limit.clamp(1, PAGE_MAX)).await
+    }
+
+    /// The queues this engine serves, with how they are set.
+    pub fn queues(&self) -> impl Iterator<Item = &Queue> {
+        self.inner.queues.values()
+    }
+
+    /// What time it is for this engine.
+    pub fn now(&self) -> Timestamp {
+        self.inner.clock.now()
+    }
+
     /// The newest lines of the activity log.
     pub async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
         self.inner.store.activity(limit).await
@@ -168,6 +203,11 @@ impl Engine {
         self.steer(Command::RetryNow, id).await
     }
 
+    /// Lets a waiting job run at another time.
+    pub async fn reschedule(&self, id: JobId, at: Timestamp) -> Result<()> {
+        self.steer(Command::Reschedule(at), id).await
+    }
+
     /// Brings a dead or cancelled job back: its counters restart, its history stays.
     pub async fn redrive(&self, id: JobId) -> Result<()> {
         self.steer(Command::Redrive, id).await
@@ -180,13 +220,20 @@ impl Engine {
 
     /// Does something to every job that matches and to which it can be done; says how many those were.
     pub async fn apply(&self, command: Command, to: &Filter) -> Result<u64> {
-        let mut count = 0;
+        let (mut count, mut before) = (0, None);
         loop {
+            // By their ids, a part at a time: what it was done to may still match.
+            let Paged { jobs, next } = self.inner.store.list(to, Page { before, limit: APPLY_CHUNK }).await?;
+            if jobs.is_empty() {
+                return Ok(count);
+            }
             let now = self.inner.clock.now();
-            let done = self.inner.store.apply(command, to, APPLY_CHUNK, now).await?;
+            let these = Filter { ids: jobs.iter().map(|job| job.id).collect(), ..to.clone() };
+            let done = self.inner.store.apply(command, &these, APPLY_CHUNK, now).await?;
             count += done.len() as u64;
             self.inner.steered(command, &done, now);
-            if done.len() < APPLY_CHUNK {
+            before = next;
+            if before.is_none() {
                 return Ok(count);
             }
         }
@@ -416,6 +463,14 @@ impl Builder {
         self
     }
 
+    /// Jobs of any kind may be enqueued here: other engines run them, or workers that lease them. This engine then
+    /// claims only what it has handlers for.
+    #[must_use]
+    pub fn produce_any(mut self) -> Builder {
+        self.handlers.produce_any();
+        self
+    }
+
     /// The clock. Default: the store's, which is the system's unless a database has its own.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Builder {
@@ -480,6 +535,7 @@ impl Builder {
             store: self.store,
             clock: self.clock,
             queues: self.queues,
+            kinds: self.handlers.claimed_kinds(),
             handlers: self.handlers,
             events: broadcast::Sender::new(EVENTS_MAX),
             ids: Mutex::new(ids),

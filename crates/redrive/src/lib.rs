@@ -5,6 +5,7 @@ pub mod classify;
 mod clock;
 mod error;
 mod fingerprint;
+mod forecast;
 mod job;
 mod machine;
 mod outcome;
@@ -28,9 +29,10 @@ pub mod testing;
 
 pub use classify::{By, On, Rule, Verdict, explain};
 pub use clock::{Clock, Rng, Timestamp};
-pub use engine::{Attempt, Builder, Engine, Event, Handler, Happening};
+pub use engine::{Attempt, Builder, Engine, Event, Handler, Happening, LEASE_MAX, Lending};
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Fallback, Found};
+pub use forecast::{Forecast, forecast};
 pub use inline::{Attempted, INLINE_TRIES_MAX, INLINE_WAIT_MAX};
 pub use job::{
     AttemptRecord, DEFAULT_QUEUE, Ending, Extras, Job, JobId, Json, Ledger, NewJob, OnConflict, Payload,
@@ -49,8 +51,8 @@ pub use queue::{CONCURRENCY_DEFAULT, CONCURRENCY_MAX, OnRetry, Order, Queue, Ret
 pub use span::{days, hours, millis, mins, secs};
 pub use stats::{ACTIVITY_MAX, Activity, Tally, What};
 pub use store::{
-    Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, HolderId, How, JobDetail, Lease, MemoryStore,
-    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store, Want,
+    Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, How, JobDetail, Kinds,
+    Lease, MemoryStore, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store, Want,
 };
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use store::{Finding, Severity};

@@ -349,6 +349,8 @@ pub enum Command {
     Cancel,
     /// Do not wait any longer.
     RetryNow,
+    /// Wait until then instead.
+    Reschedule(Timestamp),
     /// Bring it back from the dead: counters restart, history stays, relative limits are measured from now.
     Redrive,
     /// Forget a finished job.
@@ -377,11 +379,16 @@ pub fn steer(job: &Job, command: Command, now: Timestamp) -> Steer {
             next.state = State::Cancelled { at: now };
         }
         (Command::RetryNow, State::Waiting { .. }) => next.state = waiting(now, Reason::ByHand),
+        (Command::Reschedule(at), State::Waiting { .. }) => next.state = waiting(at, Reason::ByHand),
         (Command::Redrive, State::Dead { .. } | State::Cancelled { .. }) => redriven(&mut next, now),
         (Command::Delete, state) if state.is_final() => return Steer::Forget,
         (Command::Cancel, _) => return Steer::Refuse("it is finished"),
-        (Command::RetryNow, State::Running { .. }) => return Steer::Refuse("it is running"),
-        (Command::RetryNow, _) => return Steer::Refuse("it is finished; redrive it to bring it back"),
+        (Command::RetryNow | Command::Reschedule(_), State::Running { .. }) => {
+            return Steer::Refuse("it is running");
+        }
+        (Command::RetryNow | Command::Reschedule(_), _) => {
+            return Steer::Refuse("it is finished; redrive it to bring it back");
+        }
         (Command::Redrive, _) => return Steer::Refuse("only a dead or cancelled job can be redriven"),
         (Command::Delete, _) => return Steer::Refuse("it is not finished; cancel it first"),
     }

@@ -89,6 +89,16 @@ impl Queue {
         self
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// How many of its jobs this process runs at once.
+    pub fn places(&self) -> usize {
+        self.concurrency
+    }
+
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = Vec::new();
         let name = &self.name;

@@ -103,7 +103,7 @@ impl Tally {
         match command {
             Command::Cancel => self.cancelled += 1,
             Command::Redrive => self.redriven += 1,
-            Command::RetryNow | Command::Delete => {}
+            Command::RetryNow | Command::Reschedule(_) | Command::Delete => {}
         }
     }
 
@@ -168,13 +168,22 @@ pub enum What {
     Cancelled,
     /// A person asked for a job to run now.
     Retried,
+    /// A person chose another time for a job.
+    Rescheduled,
     /// A person brought a job back from the dead.
     Redriven,
 }
 
 impl What {
-    const ALL: [What; 6] =
-        [What::Recovered, What::Dead, What::Crashed, What::Cancelled, What::Retried, What::Redriven];
+    const ALL: [What; 7] = [
+        What::Recovered,
+        What::Dead,
+        What::Crashed,
+        What::Cancelled,
+        What::Retried,
+        What::Rescheduled,
+        What::Redriven,
+    ];
 
     /// The word, as stores write it.
     pub fn as_str(self) -> &'static str {
@@ -184,6 +193,7 @@ impl What {
             What::Crashed => "crashed",
             What::Cancelled => "cancelled",
             What::Retried => "retried",
+            What::Rescheduled => "rescheduled",
             What::Redriven => "redriven",
         }
     }
@@ -217,6 +227,7 @@ impl Activity {
         let what = match command {
             Command::Cancel => What::Cancelled,
             Command::RetryNow => What::Retried,
+            Command::Reschedule(_) => What::Rescheduled,
             Command::Redrive => What::Redriven,
             Command::Delete => return None,
         };

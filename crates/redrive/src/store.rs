@@ -47,6 +47,10 @@ pub trait Store: Send + Sync + 'static {
     async fn enqueue(&self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>>;
     /// Makes a holder known, with a lease until then.
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()>;
+    /// Makes a worker known that is no part of this process, and outlives it.
+    async fn register_worker(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
+        self.register(holder, name, until).await
+    }
     /// Hands out jobs that are due. A claim that is repeated under the same ids hands out nothing more and names again
     /// what it still holds: whoever did not hear the answer can ask for it.
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed>;
@@ -93,6 +97,8 @@ pub trait Store: Send + Sync + 'static {
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged>;
     /// How many jobs are where, and how much of what has happened.
     async fn counts(&self) -> Result<Vec<QueueCounts>>;
+    /// Dead jobs by the fingerprint of what they died of, the most frequent first.
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>>;
     /// The newest lines of the activity log.
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>>;
 
@@ -143,7 +149,13 @@ pub struct Claim {
     pub wants: Vec<Want>,
     /// Whether one job that has crashed before may be among them.
     pub suspect: bool,
+    /// Only jobs of these kinds, sorted; of all kinds if not given. What is out of time is handed out whatever its kind:
+    /// it will not run.
+    pub kinds: Option<Kinds>,
 }
+
+/// Names of kinds, each once and in order.
+pub type Kinds = Arc<[Arc<str>]>;
 
 /// A part of a [`Claim`].
 #[derive(Clone, Debug)]
@@ -278,6 +290,12 @@ pub struct Filter {
     pub labels: BTreeMap<String, String>,
     /// Whose last failure has this fingerprint.
     pub fingerprint: Option<String>,
+    /// For this destination.
+    pub destination: Option<String>,
+    /// Enqueued at this time or later.
+    pub created_from: Option<Timestamp>,
+    /// Enqueued before this time.
+    pub created_until: Option<Timestamp>,
 }
 
 impl Filter {
@@ -307,6 +325,9 @@ impl Filter {
             && self.queue.as_deref().is_none_or(|queue| *job.queue == *queue)
             && self.key.as_deref().is_none_or(|key| extras.key.as_deref() == Some(key))
             && self.parent.is_none_or(|parent| extras.parent == Some(parent))
+            && self.destination.as_deref().is_none_or(|to| extras.destination.as_deref() == Some(to))
+            && self.created_from.is_none_or(|from| job.created_at >= from)
+            && self.created_until.is_none_or(|until| job.created_at < until)
             && self.labels.iter().all(|(name, value)| extras.labels.get(name) == Some(value))
     }
 }
@@ -336,6 +357,21 @@ pub struct Paged {
     pub jobs: Vec<Job>,
     /// Where the next page begins, if there may be one.
     pub next: Option<i64>,
+}
+
+/// Dead jobs that died of the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Of what, as far as it is known: see [`Failure::fingerprint`](crate::Failure::fingerprint).
+    pub fingerprint: Option<String>,
+    /// How many.
+    pub count: u64,
+    /// The one that was enqueued last.
+    pub newest: JobId,
+    /// When the first of them died.
+    pub first_at: Timestamp,
+    /// When the last of them died.
+    pub last_at: Timestamp,
 }
 
 /// How one queue stands.

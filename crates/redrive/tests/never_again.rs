@@ -167,7 +167,13 @@ async fn new_job(store: &dyn Store, rng: &mut Rng, due_at: Timestamp) -> JobId {
 
 fn claim(holder: HolderId, limit: usize, rng: &mut Rng) -> Claim {
     let wants = vec![Want { queue: "default".into(), limit, on_retry: OnRetry::Block }];
-    Claim { holder, ids: [ClaimId(rng.next_u128()), ClaimId(rng.next_u128())], wants, suspect: true }
+    Claim {
+        holder,
+        ids: [ClaimId(rng.next_u128()), ClaimId(rng.next_u128())],
+        wants,
+        suspect: true,
+        kinds: None,
+    }
 }
 
 fn settlement(lease: Lease, job: Job, outcome: Outcome, at: Timestamp, rng: &mut Rng) -> Settlement {

@@ -54,7 +54,7 @@ async fn put(store: &SqliteStore, number: u16, new: impl FnOnce(NewJob) -> NewJo
 async fn claim(store: &SqliteStore, holder: HolderId, id: u128, now: Timestamp) -> Vec<(Lease, Job)> {
     let wants = vec![Want { queue: "default".into(), limit: 9, on_retry: OnRetry::Block }];
     let ids = [ClaimId(id), ClaimId(id + 1)];
-    store.claim(Claim { holder, ids, wants, suspect: true }, now).await.unwrap().jobs
+    store.claim(Claim { holder, ids, wants, suspect: true, kinds: None }, now).await.unwrap().jobs
 }
 
 fn ended((lease, job): &(Lease, Job), outcome: Outcome) -> Settlement {

@@ -18,13 +18,15 @@ const PUT: &str = "SELECT redrive.put($1, array_fill($9::int, ARRAY[cardinality(
     array_fill($10::int, ARRAY[cardinality($1::uuid[])]), $2, $3, $4, array_fill(0::smallint, ARRAY[cardinality($1::uuid[])]), $5, $6, \
     $7, $8::text[]::jsonb[])";
 const CLAIM: &str =
-    "SELECT cursors FROM redrive.claim($1, $2, $3, ARRAY[$4], ARRAY[$5::int], ARRAY[false], false, $6, $7)";
+    "SELECT answer FROM redrive.claim($1, $2, $3, ARRAY[$4], ARRAY[$5::int], ARRAY[false], false, $6, NULL)";
 const CLAIMED: &str =
     "SELECT seq, attempt, id, kind, created_at, checksum, payload FROM redrive.claimed(ARRAY[$1::uuid])";
-/// One claim, its successes, and its failures, which all say the same.
-const SETTLE: &str = "SELECT redrive.settle('{}', ARRAY[$1::uuid], ARRAY[$2::int], $3, $4, $4, $5, $6, $7, $8, $8, $8, \
-    $9, $10, $10, $10, $10, $10, $11, $12, $13, $14, $14::bigint[]::text[], $15, $16, $17, $14::bigint[]::text[], $14::bigint[]::text[], '{}', '{}', \
-    '{}', 10, '{}', '{}', '{}', ARRAY[$18::int], ARRAY[$19::text]::jsonb[], $20, $21, $22, $23, $24, $25, NULL, NULL, NULL)";
+/// One claim, its successes at the first attempt, its failures, which all say the same, and its later successes.
+const SETTLE: &str = "SELECT redrive.settle('{}', ARRAY[$1::uuid], ARRAY[$2::int], $3, $4, $4, \
+    $5, $6, $7, $8, $9, $9, $9, $9, $10, $7, $11, \
+    $12, $13, $14, $15, $16, $16, $13, $17, $17, $17, $17, $17, $18, $19, $19, $19, $19, \
+    $5, $8, $7, $7, $20, $21, $22, $23, $7, '{}', '{}', '{}', 10, '{}', '{}', '{}', \
+    ARRAY[$24::int], ARRAY[$25::text]::jsonb[], $16, $14, $26, $27, $28, $29, NULL, NULL, NULL)";
 
 /// Two connections to a fresh database, with a queue, a policy and a holder.
 pub(crate) struct ByHand {
@@ -135,43 +137,34 @@ impl ByHand {
     pub(crate) async fn drain(&self, batch: usize, failures: u32) -> Result<u64> {
         let failures = i32::try_from(failures)?;
         let (clock, mut rng) = (Clock::system(), Rng::from_os());
-        let (mut attempts, mut cursors) = (0, Vec::new());
-        let mut held = self.take(batch, &clock, &mut rng, &mut cursors).await?;
+        let mut attempts = 0;
+        let mut held = self.take(batch, &clock, &mut rng).await?;
         while !held.jobs.is_empty() {
             attempts += held.jobs.len() as u64;
             let (next, settled) = tokio::join!(
-                self.take(batch, &clock, &mut rng, &mut cursors),
+                self.take(batch, &clock, &mut rng),
                 self.settle(&held, failures, clock.now().as_millis())
             );
             settled?;
             held = next?;
             if held.jobs.is_empty() {
                 // What has failed meanwhile is due again.
-                held = self.take(batch, &clock, &mut rng, &mut cursors).await?;
+                held = self.take(batch, &clock, &mut rng).await?;
             }
         }
         Ok(attempts)
     }
 
     /// Takes what is due: verified and decoded.
-    async fn take(
-        &self,
-        batch: usize,
-        clock: &Clock,
-        rng: &mut Rng,
-        cursors: &mut Vec<i64>,
-    ) -> Result<Batch> {
+    async fn take(&self, batch: usize, clock: &Clock, rng: &mut Rng) -> Result<Batch> {
         let (id, alone) = (Uuid::from_u128(rng.next_u128()), Uuid::from_u128(rng.next_u128()));
         let (limit, now) = (i32::try_from(batch)?, clock.now().as_millis());
-        let known = cursors.clone();
-        let arguments: [&(dyn ToSql + Sync); 7] =
-            [&self.holder, &id, &alone, &DEFAULT_QUEUE, &limit, &now, &known];
+        let arguments: [&(dyn ToSql + Sync); 6] = [&self.holder, &id, &alone, &DEFAULT_QUEUE, &limit, &now];
         let claimed: [&(dyn ToSql + Sync); 1] = [&id];
-        let (answer, rows) = tokio::try_join!(
+        let (_, rows) = tokio::try_join!(
             self.claiming.query_one(&self.claim, &arguments),
             self.claiming.query(&self.claimed, &claimed)
         )?;
-        *cursors = answer.get(0);
         let mut jobs = Vec::with_capacity(rows.len());
         for row in &rows {
             let (seq, attempt, job): (i64, i32, Uuid) = (row.get(0), row.get(1), row.get(2));
@@ -190,25 +183,17 @@ impl ByHand {
     async fn settle(&self, batch: &Batch, failures: i32, now: i64) -> Result<()> {
         let plain: Vec<i64> =
             batch.jobs.iter().filter(|job| failures == 0 && job.1 == 0).map(|job| job.0).collect();
-        let others: Vec<_> = batch.jobs.iter().filter(|job| failures > 0 || job.1 > 0).collect();
-        let count = others.len();
-        let fails = |attempt: i32| attempt < failures;
-        let texts = |failed: &str, done: Option<&str>| -> Vec<Option<String>> {
-            others
-                .iter()
-                .map(|job| if fails(job.1) { Some(failed.into()) } else { done.map(Into::into) })
-                .collect()
-        };
+        let failed: Vec<_> = batch.jobs.iter().filter(|job| job.1 < failures).collect();
+        let recovered: Vec<_> = batch.jobs.iter().filter(|job| job.1 >= failures && job.1 > 0).collect();
+        let (fails, recovers) = (failed.len(), recovered.len());
         let failure = serde_json::to_string(&Failure::retry(FAILURE))?;
         let fingerprint = Failure::retry(FAILURE).fingerprint(Parcel::KIND);
-        let recovered: Vec<_> = others.iter().filter(|job| !fails(job.1)).collect();
-        let failed = count - recovered.len();
         let tally = format!(
-            "{{\"succeeded\": {}, \"recovered\": {}, \"failures\": {failed}, \"retries\": {failed}, \"retries_immediate\": {failed}}}",
-            plain.len() + recovered.len(),
-            recovered.len()
+            "{{\"succeeded\": {}, \"recovered\": {recovers}, \"failures\": {fails}, \"retries\": {fails}, \"retries_immediate\": {fails}}}",
+            plain.len() + recovers,
         );
-        let times = vec![now; plain.len()];
+        let after: Vec<i32> = failed.iter().map(|job| job.1 + 1).collect();
+        let fences: Vec<i32> = recovered.iter().map(|job| job.1).collect();
         self.settling
             .execute(
                 &self.settle,
@@ -216,27 +201,31 @@ impl ByHand {
                     &batch.id,
                     &i32::try_from(batch.jobs.len())?,
                     &plain,
-                    &times,
-                    &others.iter().map(|job| job.0).collect::<Vec<_>>(),
-                    &others.iter().map(|job| job.1).collect::<Vec<_>>(),
-                    &texts("waiting", Some("succeeded")),
-                    &vec![now; count],
-                    &others.iter().map(|job| job.1 + i32::from(fails(job.1))).collect::<Vec<_>>(),
-                    &vec![0i32; count],
-                    &texts("failed", Some("succeeded")),
-                    &texts("backoff", None),
-                    &others.iter().map(|job| fails(job.1).then_some(0i64)).collect::<Vec<_>>(),
-                    &vec![None::<i64>; count],
-                    &texts(&failure, None),
-                    &texts(&fingerprint, None),
-                    &texts("the handler's word", None),
+                    &vec![now; plain.len()],
+                    &failed.iter().map(|job| job.0).collect::<Vec<_>>(),
+                    &failed.iter().map(|job| job.1).collect::<Vec<_>>(),
+                    &vec![now; fails],
+                    &after,
+                    &vec![0i32; fails],
+                    &vec!["backoff"; fails],
+                    &vec![None::<i64>; fails],
+                    &recovered.iter().map(|job| job.0).collect::<Vec<_>>(),
+                    &fences,
+                    &recovered.iter().map(|job| job.2).collect::<Vec<_>>(),
+                    &vec![self.queue; recovers],
+                    &vec![now; recovers],
+                    &vec![0i32; recovers],
+                    &vec![false; recovers],
+                    &vec![None::<String>; recovers],
+                    &vec!["failed"; fails],
+                    &vec![&failure; fails],
+                    &vec![&fingerprint; fails],
+                    &vec!["the handler's word"; fails],
                     &self.queue,
                     &tally,
-                    &vec![now; recovered.len()],
-                    &recovered.iter().map(|job| job.2).collect::<Vec<_>>(),
-                    &vec!["recovered"; recovered.len()],
-                    &vec![Parcel::KIND; recovered.len()],
-                    &vec![DEFAULT_QUEUE; recovered.len()],
+                    &vec!["recovered"; recovers],
+                    &vec![Parcel::KIND; recovers],
+                    &vec![DEFAULT_QUEUE; recovers],
                     &recovered
                         .iter()
                         .map(|job| format!("finished at run {}, after {} failures", job.1 + 1, job.1))

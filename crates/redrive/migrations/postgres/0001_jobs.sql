@@ -4,10 +4,7 @@
 CREATE TABLE redrive.queues (
     id       integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name     text NOT NULL UNIQUE,
-    paused   boolean NOT NULL DEFAULT false,
-    -- When its due jobs were last looked through from the first one on, and how long that took.
-    swept_at bigint NOT NULL DEFAULT 0,
-    sweep_ms bigint NOT NULL DEFAULT 0
+    paused   boolean NOT NULL DEFAULT false
 ) WITH (fillfactor = 50);
 
 -- The priorities that jobs of a queue have had. No unique index: whoever adds one must not wait for another who does.
@@ -16,6 +13,22 @@ CREATE TABLE redrive.bands (
     priority smallint NOT NULL
 );
 CREATE INDEX bands_queue ON redrive.bands (queue, priority);
+
+-- Behind which due time and place claims of a band go on, when its due jobs were last looked through from the first one
+-- on, and how long that took. The newest row counts. Only ever added to, so that old versions are never walked through,
+-- and a mere hint: what a crash loses of it is looked through again.
+CREATE UNLOGGED TABLE redrive.cursors (
+    queue    integer NOT NULL,
+    priority smallint NOT NULL,
+    -- What was asked for: whoever asks for other kinds has not passed these.
+    kinds    text NOT NULL,
+    n        bigint NOT NULL,
+    due_at   bigint NOT NULL,
+    seq      bigint NOT NULL,
+    swept_at bigint NOT NULL,
+    sweep_ms bigint NOT NULL,
+    PRIMARY KEY (queue, priority, kinds, n)
+);
 
 -- Each distinct policy once, by value: a row never changes, so a job's policy cannot change under it.
 CREATE TABLE redrive.policies (

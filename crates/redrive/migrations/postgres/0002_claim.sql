@@ -25,7 +25,8 @@ FROM redrive.claims CROSS JOIN LATERAL unnest(claims.seqs, claims.attempts) AS l
 -- an ordering key have a place of their own to go on from: they can be let go long after they were due.
 CREATE FUNCTION redrive.next_in_band(
     p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint,
-    p_until bigint, p_now bigint, p_limit integer, p_special boolean,
+    p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[],
+    p_taken bigint[], p_taken_attempts integer[],
     OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[],
     OUT special boolean, OUT seen bigint, OUT last bigint[]
 ) LANGUAGE plpgsql
@@ -39,6 +40,7 @@ BEGIN
              WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL
                AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
                AND (l.expires_at IS NULL OR l.expires_at > p_now)
+               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
              ORDER BY l.due_at, l.seq LIMIT p_limit)
             UNION ALL
             (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key
@@ -46,6 +48,7 @@ BEGIN
              WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
                AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
                AND (l.expires_at IS NULL OR l.expires_at > p_now)
+               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
              ORDER BY l.due_at, l.seq LIMIT p_limit)
         ) AS both_kinds
         ORDER BY due_at, seq LIMIT p_limit
@@ -53,6 +56,8 @@ BEGIN
         SELECT listed.seq, listed.attempt
         FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
         WHERE c.highest >= (SELECT min(f.seq) FROM found AS f) AND c.lowest <= (SELECT max(f.seq) FROM found AS f)
+        UNION ALL
+        SELECT * FROM unnest(p_taken, p_taken_attempts)
     ), free AS (
         SELECT f.* FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
     )
@@ -94,26 +99,28 @@ END $$;
 
 -- Hands out due jobs under two claims: one for the batch, one for a job that crashed before and is claimed alone. Writes
 -- one row for each and none of the jobs. What the jobs are is read afterwards with redrive.claimed, when no lane is
--- locked any more. A cursor is four numbers: queue, priority, and the due time and place behind which to go on.
+-- locked any more.
 CREATE FUNCTION redrive.claim(
     p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[],
-    p_suspect boolean, p_now bigint, p_cursors bigint[],
-    OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT cursors bigint[]
+    p_suspect boolean, p_now bigint, p_kinds text[],
+    OUT answer text, OUT next_due bigint, OUT alone_at integer
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    -- What the cursor has passed may still be committed by someone slow: it stays this far behind, and all before it is
-    -- looked through again once a second, for at most a tenth of the time.
-    c_late   CONSTANT bigint := 250;
+    -- What the cursor has passed may still be committed by someone slow: it stays this far behind. All before it is
+    -- looked through again four times a second if there is room left, and once if not; for at most a tenth of the time.
+    c_late   CONSTANT bigint := 100;
     c_held   CONSTANT integer := 1000;
     v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
     v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
     v_suspect boolean := p_suspect;
+    v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
-    v_at bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];
-    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_special boolean;
-    v_lanes integer[];  v_limit integer;
+    v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
+    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_special boolean;
+    v_sweep boolean;  v_began bigint;  v_took bigint;  v_before bigint[];  v_before_attempts integer[];
+    v_lanes integer[];  v_limit integer;  v_least integer;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
     PERFORM redrive.lock_lanes(v_lanes);
@@ -128,10 +135,9 @@ BEGIN
         RETURN;
     END IF;
     answer := 'new';
-    cursors := coalesce(p_cursors, '{}');
     FOR i IN 1 .. cardinality(p_queues) LOOP
         -- One that was made since the lanes were locked is left for the next claim: its lane is not ours.
-        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue
+        SELECT q.id, q.paused INTO v_queue
         FROM redrive.queues AS q WHERE q.name = p_queues[i] AND q.id = ANY (v_lanes);
         CONTINUE WHEN NOT FOUND;
         v_room := p_limits[i];
@@ -163,19 +169,26 @@ BEGIN
             END LOOP;
         END IF;
         CONTINUE WHEN v_queue.paused;
-        v_began := redrive.now_ms();
-        v_sweep := v_began - v_queue.swept_at >= greatest(1000, 10 * v_queue.sweep_ms);
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
-            SELECT c[3:4] INTO v_moved FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
-            v_at := CASE WHEN v_moved IS NULL OR v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
+            SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms INTO v_cursor FROM redrive.cursors AS c
+            WHERE c.queue = v_queue.id AND c.priority = v_band AND c.kinds = v_kinds ORDER BY c.n DESC LIMIT 1;
+            v_moved := CASE WHEN v_cursor.due_at > 0 THEN ARRAY[v_cursor.due_at, v_cursor.seq] END;
+            v_began := redrive.now_ms();
+            v_sweep := v_moved IS NULL OR v_began - v_cursor.swept_at >= greatest(1000, 10 * v_cursor.sweep_ms);
+            v_at := CASE WHEN v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
             v_turn := ARRAY[0, 0];
+            v_end := NULL;
+            v_before := '{}';  v_before_attempts := '{}';
+            v_least := 16;
             v_special := false;
             v_passed := true;
             v_held := 0;
             WHILE v_room > 0 AND v_held < c_held LOOP
-                v_limit := greatest(v_room, 16);
+                -- Where the first look met what runs, the next ones are longer.
+                v_limit := greatest(v_room, v_least);
+                v_least := 2000;
                 v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
-                                                p_now, p_now, v_limit, v_special);
+                                                p_now, p_now, v_limit, v_special, p_kinds, v_before, v_before_attempts);
                 IF v_found.special AND NOT v_special THEN
                     -- Seldom: once more, with what the others do not need.
                     v_special := true;
@@ -237,19 +250,28 @@ BEGIN
                     END IF;
                     v_turn := v_at;
                 END IF;
-                EXIT WHEN v_found.seen < v_limit;
+                IF v_found.seen < v_limit THEN
+                    v_at := redrive.later(v_end, v_at);
+                    v_turn := v_at;
+                    EXIT WHEN v_sweep OR v_began - v_cursor.swept_at < greatest(250, 10 * v_cursor.sweep_ms);
+                    -- Room is left: what the cursor has passed, but for what has just been taken.
+                    v_sweep := true;
+                    v_end := v_at;
+                    v_at := ARRAY[0, 0];
+                    v_turn := v_at;
+                    v_before := CASE WHEN v_alone IS NULL THEN v_seqs ELSE v_seqs || v_alone END;
+                    v_before_attempts := CASE WHEN v_alone IS NULL THEN v_attempts ELSE v_attempts || v_alone_attempt END;
+                END IF;
             END LOOP;
-            v_moved := redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]);
-            IF v_moved[1] > 0 THEN
-                cursors := redrive.with_cursor(cursors, v_queue.id, v_band, v_moved);
+            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect, p_kinds));
+            v_moved := coalesce(redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]), ARRAY[0, 0]);
+            v_took := redrive.now_ms() - v_began;
+            IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)] OR v_sweep AND v_took > 0 THEN
+                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved,
+                                            CASE WHEN v_sweep THEN v_began ELSE v_cursor.swept_at END,
+                                            CASE WHEN v_sweep THEN v_took ELSE v_cursor.sweep_ms END);
             END IF;
-            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect));
         END LOOP;
-        IF v_sweep AND cardinality(cursors) > 0 THEN
-            -- Not if someone has locked the row: he may take his time, and we have the lane.
-            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began
-            WHERE id = (SELECT q.id FROM redrive.queues AS q WHERE q.id = v_queue.id FOR NO KEY UPDATE SKIP LOCKED);
-        END IF;
     END LOOP;
     IF cardinality(v_seqs) > 0 THEN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
@@ -265,14 +287,15 @@ BEGIN
 END $$;
 
 -- When the first job of a band behind a place that does not run is due.
-CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean)
-RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION redrive.next_due(
+    p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean, p_kinds text[]
+) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     v_limit integer := 4;  v_found record;
 BEGIN
     LOOP
         v_found := redrive.next_in_band(p_queue, p_band, p_at[1], p_at[2], p_turn[1], p_turn[2],
-                                        9223372036854775807, 0, v_limit, true);
+                                        9223372036854775807, 0, v_limit, true, p_kinds, '{}', '{}');
         FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
             IF p_suspect OR NOT v_found.suspects[j] THEN
                 RETURN v_found.dues[j];
@@ -309,29 +332,20 @@ AS $$
     WHERE c.ordered AND l.queue = p_queue AND l.ordering_key IS NOT NULL
 $$;
 
-CREATE FUNCTION redrive.cursor_of(p_cursors bigint[], p_queue integer, p_band smallint) RETURNS bigint[]
-LANGUAGE plpgsql IMMUTABLE AS $$
+-- Notes where claims of a band go on. The rows before are removed now and then.
+CREATE FUNCTION redrive.move_cursor(
+    p_queue integer, p_band smallint, p_kinds text, p_last bigint, p_to bigint[], p_swept_at bigint, p_sweep_ms bigint
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
-        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
-            -- From one on, whatever the bounds of the slice were.
-            RETURN ARRAY[p_queue, p_band, p_cursors[4 * i - 1], p_cursors[4 * i]];
-        END IF;
-    END LOOP;
-    RETURN NULL;
-END $$;
-
-CREATE FUNCTION redrive.with_cursor(p_cursors bigint[], p_queue integer, p_band smallint, p_place bigint[])
-RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
-BEGIN
-    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
-        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
-            p_cursors[4 * i - 1] := p_place[1];
-            p_cursors[4 * i] := p_place[2];
-            RETURN p_cursors;
-        END IF;
-    END LOOP;
-    RETURN p_cursors || ARRAY[p_queue::bigint, p_band::bigint, p_place[1], p_place[2]];
+    INSERT INTO redrive.cursors (queue, priority, kinds, n, due_at, seq, swept_at, sweep_ms)
+    VALUES (p_queue, p_band, p_kinds, coalesce(p_last, 0) + 1, p_to[1], p_to[2], p_swept_at, p_sweep_ms);
+    IF p_last % 1000 = 0 THEN
+        -- But for rows that someone has locked: he may take his time, and we have the lane.
+        DELETE FROM redrive.cursors AS c WHERE (c.queue, c.priority, c.kinds, c.n) IN (
+            SELECT o.queue, o.priority, o.kinds, o.n FROM redrive.cursors AS o
+            WHERE o.queue = p_queue AND o.priority = p_band AND o.kinds = p_kinds AND o.n < p_last
+            FOR UPDATE SKIP LOCKED);
+    END IF;
 END $$;
 
 CREATE FUNCTION redrive.later(a bigint[], b bigint[]) RETURNS bigint[] LANGUAGE sql IMMUTABLE AS $$

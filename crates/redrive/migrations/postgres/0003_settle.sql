@@ -6,12 +6,18 @@ CREATE FUNCTION redrive.settle(
     p_lanes integer[], p_claims uuid[], p_counts integer[],
     -- Succeeded at the first attempt, with nothing special.
     p_seqs bigint[], p_started bigint[], p_ended bigint[],
-    -- All others.
-    p_o_seq bigint[], p_o_fence integer[], p_o_state text[], p_o_at bigint[], p_o_started bigint[], p_o_ended bigint[],
-    p_o_failures integer[], p_o_crashes integer[], p_o_snoozes integer[], p_o_holds integer[],
-    p_o_interruptions integer[], p_o_generation integer[], p_o_ending text[], p_o_reason text[], p_o_delay bigint[],
-    p_o_expires bigint[], p_o_why text[], p_o_failure text[], p_o_fingerprint text[], p_o_rule text[],
-    p_o_output text[], p_o_key text[],
+    -- Those that wait again.
+    p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[],
+    p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[],
+    p_w_expires bigint[],
+    -- Those that are final. A job that needs a person has a reason why.
+    p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[],
+    p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[],
+    p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[],
+    p_f_fingerprint text[], p_f_key text[],
+    -- The attempts that did not succeed.
+    p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[],
+    p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[],
     -- Ordering keys of which one ended.
     p_turn_queue integer[], p_turn_key text[],
     -- Histories that have grown too long.
@@ -63,63 +69,60 @@ BEGIN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
         END IF;
     END IF;
-    IF cardinality(p_o_seq) > 0 THEN
-        WITH settled AS MATERIALIZED (
-            SELECT * FROM unnest(
-                p_o_seq, p_o_fence, p_o_state, p_o_at, p_o_started, p_o_ended, p_o_failures, p_o_crashes, p_o_snoozes,
-                p_o_holds, p_o_interruptions, p_o_generation, p_o_ending, p_o_reason, p_o_delay, p_o_expires, p_o_why,
-                p_o_failure, p_o_fingerprint, p_o_rule, p_o_output, p_o_key
-            ) AS s (seq, fence, state, at, started_at, ended_at, failures, crashes, snoozes, holds, interruptions,
-                    generation, ending, reason, delay, expires_at, why, failure, fingerprint, rule, output, key)
-        ), waits AS (
-            UPDATE redrive.live AS l
-            SET due_at = s.at, attempt = s.fence + 1, failures = s.failures, crashes = s.crashes, snoozes = s.snoozes,
-                holds = s.holds, interruptions = s.interruptions, reason = s.reason,
-                last_delay_ms = coalesce(s.delay, l.last_delay_ms), expires_at = s.expires_at, held = false
-            FROM settled AS s
-            WHERE s.state = 'waiting' AND l.seq = s.seq AND l.attempt = s.fence
-            RETURNING s.*
-        ), ends AS (
-            DELETE FROM redrive.live AS l USING settled AS s
-            WHERE s.state <> 'waiting' AND l.seq = s.seq AND l.attempt = s.fence
-            RETURNING s.*, l.id, l.queue
-        ), done AS (
-            INSERT INTO redrive.done (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
-                                      interruptions, generation, cancelled, output)
-            SELECT e.seq, e.id, e.queue, e.started_at, e.at, e.fence + 1, e.failures, e.crashes, e.snoozes, e.holds,
-                   e.interruptions, e.generation, e.state = 'cancelled', e.output
-            FROM ends AS e WHERE e.state <> 'dead'
-        ), dead AS (
-            INSERT INTO redrive.dead (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
-                                      interruptions, generation, why, fingerprint)
-            SELECT e.seq, e.id, e.queue, e.started_at, e.at, e.fence + 1, e.failures, e.crashes, e.snoozes, e.holds,
-                   e.interruptions, e.generation, e.why, e.fingerprint
-            FROM ends AS e WHERE e.state = 'dead'
-        ), keys AS (
-            DELETE FROM redrive.keys AS k USING ends AS e WHERE k.key = e.key AND k.seq = e.seq
-        ), applied AS (
-            SELECT w.seq, w.fence, w.started_at, w.ended_at, w.ending, w.failure, w.fingerprint, w.rule, w.at AS next_at
-            FROM waits AS w
-            UNION ALL
-            SELECT e.seq, e.fence, e.started_at, e.ended_at, e.ending, e.failure, e.fingerprint, e.rule, NULL
-            FROM ends AS e
-        ), attempts AS (
-            INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, failure, fingerprint, rule, next_at)
-            SELECT a.seq, a.fence + 1, a.started_at, a.ended_at, a.ending, a.failure, a.fingerprint, a.rule, a.next_at
-            FROM applied AS a WHERE a.ending <> 'succeeded'
-        )
-        SELECT count(*) INTO v_count FROM applied;
-        IF v_count <> cardinality(p_o_seq) THEN
+    IF cardinality(p_w_seq) > 0 THEN
+        UPDATE redrive.live AS l
+        SET due_at = s.at, attempt = s.fence + 1, failures = s.failures, crashes = s.crashes, snoozes = s.snoozes,
+            holds = s.holds, interruptions = s.interruptions, reason = s.reason,
+            last_delay_ms = coalesce(s.delay, l.last_delay_ms), expires_at = s.expires_at, held = false
+        FROM unnest(p_w_seq, p_w_fence, p_w_at, p_w_failures, p_w_crashes, p_w_snoozes, p_w_holds, p_w_interruptions,
+                    p_w_reason, p_w_delay, p_w_expires)
+            AS s (seq, fence, at, failures, crashes, snoozes, holds, interruptions, reason, delay, expires_at)
+        WHERE l.seq = s.seq AND l.attempt = s.fence;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count <> cardinality(p_w_seq) THEN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
         END IF;
-        IF cardinality(p_trim_seq) > 0 THEN
-            DELETE FROM redrive.attempts AS a USING unnest(p_trim_seq, p_trim_until) AS t (seq, until)
-            WHERE a.seq = t.seq AND a.attempt > p_trim_after AND a.attempt <= t.until;
-        END IF;
-        FOR i IN 1 .. cardinality(p_turn_queue) LOOP
-            PERFORM redrive.let_next_go(p_turn_queue[i], p_turn_key[i]);
-        END LOOP;
     END IF;
+    IF cardinality(p_f_seq) > 0 THEN
+        DELETE FROM redrive.live AS l USING unnest(p_f_seq, p_f_fence) AS s (seq, fence)
+        WHERE l.seq = s.seq AND l.attempt = s.fence;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count <> cardinality(p_f_seq) THEN
+            RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
+        END IF;
+        INSERT INTO redrive.done (seq, attempt, id, queue, started_at, finished_at, failures, crashes, snoozes, holds,
+                                  interruptions, generation, cancelled, output)
+        SELECT s.seq, s.fence + 1, s.id, s.queue, s.started_at, s.at, s.failures, s.crashes, s.snoozes, s.holds,
+               s.interruptions, s.generation, s.cancelled, s.output
+        FROM unnest(p_f_seq, p_f_fence, p_f_id, p_f_queue, p_f_started, p_f_at, p_f_failures, p_f_crashes, p_f_snoozes,
+                    p_f_holds, p_f_interruptions, p_f_generation, p_f_cancelled, p_f_output, p_f_why)
+            AS s (seq, fence, id, queue, started_at, at, failures, crashes, snoozes, holds, interruptions, generation,
+                  cancelled, output, why)
+        WHERE s.why IS NULL;
+        INSERT INTO redrive.dead (seq, attempt, id, queue, started_at, finished_at, failures, crashes, snoozes, holds,
+                                  interruptions, generation, why, fingerprint)
+        SELECT s.seq, s.fence + 1, s.id, s.queue, s.started_at, s.at, s.failures, s.crashes, s.snoozes, s.holds,
+               s.interruptions, s.generation, s.why, s.fingerprint
+        FROM unnest(p_f_seq, p_f_fence, p_f_id, p_f_queue, p_f_started, p_f_at, p_f_failures, p_f_crashes, p_f_snoozes,
+                    p_f_holds, p_f_interruptions, p_f_generation, p_f_why, p_f_fingerprint)
+            AS s (seq, fence, id, queue, started_at, at, failures, crashes, snoozes, holds, interruptions, generation,
+                  why, fingerprint)
+        WHERE s.why IS NOT NULL;
+        DELETE FROM redrive.keys AS k USING unnest(p_f_key, p_f_seq) AS s (key, seq)
+        WHERE s.key IS NOT NULL AND k.key = s.key AND k.seq = s.seq;
+    END IF;
+    IF cardinality(p_a_seq) > 0 THEN
+        INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, failure, fingerprint, rule, next_at)
+        SELECT * FROM unnest(p_a_seq, p_a_attempt, p_a_started, p_a_ended, p_a_ending, p_a_failure, p_a_fingerprint,
+                             p_a_rule, p_a_next);
+    END IF;
+    IF cardinality(p_trim_seq) > 0 THEN
+        DELETE FROM redrive.attempts AS a USING unnest(p_trim_seq, p_trim_until) AS t (seq, until)
+        WHERE a.seq = t.seq AND a.attempt > p_trim_after AND a.attempt <= t.until;
+    END IF;
+    FOR i IN 1 .. cardinality(p_turn_queue) LOOP
+        PERFORM redrive.let_next_go(p_turn_queue[i], p_turn_key[i]);
+    END LOOP;
     FOR i IN 1 .. cardinality(p_missed_claim) LOOP
         UPDATE redrive.claims AS c
         SET unsettled = c.unsettled - 1, lost = array_remove(c.lost, p_missed_seq[i]),

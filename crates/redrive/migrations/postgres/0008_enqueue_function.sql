@@ -56,7 +56,6 @@ DECLARE
     v_queue CONSTANT integer := redrive.queue_id(p_job ->> 'queue');
     v_policy CONSTANT integer := redrive.policy_id((p_job ->> 'policy_version')::integer, p_job ->> 'policy');
     v_live bigint;
-    v_since bigint;
 BEGIN
     job := v_id;
     IF v_capacity IS NOT NULL THEN
@@ -76,9 +75,8 @@ BEGIN
         how := 'taken';
     ELSIF how = 'created' THEN
         INSERT INTO redrive.tallies (queue, counts) VALUES (v_queue, '{"enqueued": 1}');
-        -- From when on jobs may become visible with the commit; rounded, so that a transaction says it only once or twice.
-        v_since := least((p_job ->> 'due_at')::bigint, floor(extract(epoch FROM transaction_timestamp()) * 1000)::bigint);
-        PERFORM pg_notify('redrive', 'since ' || v_since / 100 * 100);
+        -- At commit, and once for all jobs of a transaction.
+        PERFORM pg_notify('redrive', '');
     END IF;
 END $$;
 

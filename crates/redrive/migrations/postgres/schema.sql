@@ -46,7 +46,6 @@ DECLARE
     v_queue CONSTANT integer := redrive.queue_id(p_job ->> 'queue');
     v_policy CONSTANT integer := redrive.policy_id((p_job ->> 'policy_version')::integer, p_job ->> 'policy');
     v_live bigint;
-    v_since bigint;
 BEGIN
     job := v_id;
     IF v_capacity IS NOT NULL THEN
@@ -66,9 +65,8 @@ BEGIN
         how := 'taken';
     ELSIF how = 'created' THEN
         INSERT INTO redrive.tallies (queue, counts) VALUES (v_queue, '{"enqueued": 1}');
-        -- From when on jobs may become visible with the commit; rounded, so that a transaction says it only once or twice.
-        v_since := least((p_job ->> 'due_at')::bigint, floor(extract(epoch FROM transaction_timestamp()) * 1000)::bigint);
-        PERFORM pg_notify('redrive', 'since ' || v_since / 100 * 100);
+        -- At commit, and once for all jobs of a transaction.
+        PERFORM pg_notify('redrive', '');
     END IF;
 END $$;
 
@@ -269,7 +267,7 @@ BEGIN
     RETURN 'done';
 END $$;
 
-CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[], p_suspect boolean, p_now bigint, p_cursors bigint[], OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT cursors bigint[]) RETURNS record
+CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[], p_suspect boolean, p_now bigint, p_kinds text[], OUT answer text, OUT next_due bigint, OUT alone_at integer) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -278,17 +276,19 @@ CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queue
     SET jit TO 'off'
     AS $$
 DECLARE
-    -- What the cursor has passed may still be committed by someone slow: it stays this far behind, and all before it is
-    -- looked through again once a second, for at most a tenth of the time.
-    c_late   CONSTANT bigint := 250;
+    -- What the cursor has passed may still be committed by someone slow: it stays this far behind. All before it is
+    -- looked through again four times a second if there is room left, and once if not; for at most a tenth of the time.
+    c_late   CONSTANT bigint := 100;
     c_held   CONSTANT integer := 1000;
     v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
     v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
     v_suspect boolean := p_suspect;
+    v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
-    v_at bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];
-    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_began bigint;  v_sweep boolean;  v_special boolean;
-    v_lanes integer[];  v_limit integer;
+    v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
+    v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_special boolean;
+    v_sweep boolean;  v_began bigint;  v_took bigint;  v_before bigint[];  v_before_attempts integer[];
+    v_lanes integer[];  v_limit integer;  v_least integer;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
     PERFORM redrive.lock_lanes(v_lanes);
@@ -303,10 +303,9 @@ BEGIN
         RETURN;
     END IF;
     answer := 'new';
-    cursors := coalesce(p_cursors, '{}');
     FOR i IN 1 .. cardinality(p_queues) LOOP
         -- One that was made since the lanes were locked is left for the next claim: its lane is not ours.
-        SELECT q.id, q.paused, q.swept_at, q.sweep_ms INTO v_queue
+        SELECT q.id, q.paused INTO v_queue
         FROM redrive.queues AS q WHERE q.name = p_queues[i] AND q.id = ANY (v_lanes);
         CONTINUE WHEN NOT FOUND;
         v_room := p_limits[i];
@@ -338,19 +337,26 @@ BEGIN
             END LOOP;
         END IF;
         CONTINUE WHEN v_queue.paused;
-        v_began := redrive.now_ms();
-        v_sweep := v_began - v_queue.swept_at >= greatest(1000, 10 * v_queue.sweep_ms);
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
-            SELECT c[3:4] INTO v_moved FROM redrive.cursor_of(cursors, v_queue.id, v_band) AS c;
-            v_at := CASE WHEN v_moved IS NULL OR v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
+            SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms INTO v_cursor FROM redrive.cursors AS c
+            WHERE c.queue = v_queue.id AND c.priority = v_band AND c.kinds = v_kinds ORDER BY c.n DESC LIMIT 1;
+            v_moved := CASE WHEN v_cursor.due_at > 0 THEN ARRAY[v_cursor.due_at, v_cursor.seq] END;
+            v_began := redrive.now_ms();
+            v_sweep := v_moved IS NULL OR v_began - v_cursor.swept_at >= greatest(1000, 10 * v_cursor.sweep_ms);
+            v_at := CASE WHEN v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
             v_turn := ARRAY[0, 0];
+            v_end := NULL;
+            v_before := '{}';  v_before_attempts := '{}';
+            v_least := 16;
             v_special := false;
             v_passed := true;
             v_held := 0;
             WHILE v_room > 0 AND v_held < c_held LOOP
-                v_limit := greatest(v_room, 16);
+                -- Where the first look met what runs, the next ones are longer.
+                v_limit := greatest(v_room, v_least);
+                v_least := 2000;
                 v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
-                                                p_now, p_now, v_limit, v_special);
+                                                p_now, p_now, v_limit, v_special, p_kinds, v_before, v_before_attempts);
                 IF v_found.special AND NOT v_special THEN
                     -- Seldom: once more, with what the others do not need.
                     v_special := true;
@@ -412,19 +418,28 @@ BEGIN
                     END IF;
                     v_turn := v_at;
                 END IF;
-                EXIT WHEN v_found.seen < v_limit;
+                IF v_found.seen < v_limit THEN
+                    v_at := redrive.later(v_end, v_at);
+                    v_turn := v_at;
+                    EXIT WHEN v_sweep OR v_began - v_cursor.swept_at < greatest(250, 10 * v_cursor.sweep_ms);
+                    -- Room is left: what the cursor has passed, but for what has just been taken.
+                    v_sweep := true;
+                    v_end := v_at;
+                    v_at := ARRAY[0, 0];
+                    v_turn := v_at;
+                    v_before := CASE WHEN v_alone IS NULL THEN v_seqs ELSE v_seqs || v_alone END;
+                    v_before_attempts := CASE WHEN v_alone IS NULL THEN v_attempts ELSE v_attempts || v_alone_attempt END;
+                END IF;
             END LOOP;
-            v_moved := redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]);
-            IF v_moved[1] > 0 THEN
-                cursors := redrive.with_cursor(cursors, v_queue.id, v_band, v_moved);
+            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect, p_kinds));
+            v_moved := coalesce(redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]), ARRAY[0, 0]);
+            v_took := redrive.now_ms() - v_began;
+            IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)] OR v_sweep AND v_took > 0 THEN
+                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved,
+                                            CASE WHEN v_sweep THEN v_began ELSE v_cursor.swept_at END,
+                                            CASE WHEN v_sweep THEN v_took ELSE v_cursor.sweep_ms END);
             END IF;
-            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect));
         END LOOP;
-        IF v_sweep AND cardinality(cursors) > 0 THEN
-            -- Not if someone has locked the row: he may take his time, and we have the lane.
-            UPDATE redrive.queues SET swept_at = v_began, sweep_ms = redrive.now_ms() - v_began
-            WHERE id = (SELECT q.id FROM redrive.queues AS q WHERE q.id = v_queue.id FOR NO KEY UPDATE SKIP LOCKED);
-        END IF;
     END LOOP;
     IF cardinality(v_seqs) > 0 THEN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
@@ -473,19 +488,6 @@ CREATE FUNCTION redrive.count_mistakes(p_path text, p_value jsonb) RETURNS text[
            THEN '{}'::text[]
            ELSE ARRAY[format('%s: %s is not a count; write a whole number from 0 to 4294967295', p_path, p_value)] END
 $_$;
-
-CREATE FUNCTION redrive.cursor_of(p_cursors bigint[], p_queue integer, p_band smallint) RETURNS bigint[]
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
-        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
-            -- From one on, whatever the bounds of the slice were.
-            RETURN ARRAY[p_queue, p_band, p_cursors[4 * i - 1], p_cursors[4 * i]];
-        END IF;
-    END LOOP;
-    RETURN NULL;
-END $$;
 
 CREATE FUNCTION redrive.day_start(p_day date) RETURNS bigint
     LANGUAGE sql IMMUTABLE
@@ -861,6 +863,21 @@ EXCEPTION
         RETURN false;
 END $$;
 
+CREATE FUNCTION redrive.move_cursor(p_queue integer, p_band smallint, p_kinds text, p_last bigint, p_to bigint[], p_swept_at bigint, p_sweep_ms bigint) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO redrive.cursors (queue, priority, kinds, n, due_at, seq, swept_at, sweep_ms)
+    VALUES (p_queue, p_band, p_kinds, coalesce(p_last, 0) + 1, p_to[1], p_to[2], p_swept_at, p_sweep_ms);
+    IF p_last % 1000 = 0 THEN
+        -- But for rows that someone has locked: he may take his time, and we have the lane.
+        DELETE FROM redrive.cursors AS c WHERE (c.queue, c.priority, c.kinds, c.n) IN (
+            SELECT o.queue, o.priority, o.kinds, o.n FROM redrive.cursors AS o
+            WHERE o.queue = p_queue AND o.priority = p_band AND o.kinds = p_kinds AND o.n < p_last
+            FOR UPDATE SKIP LOCKED);
+    END IF;
+END $$;
+
 CREATE FUNCTION redrive.name_mistakes(p_new jsonb) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     AS $$
@@ -901,7 +918,7 @@ CREATE FUNCTION redrive.new_id(p_now bigint) RETURNS uuid
     SELECT (lpad(to_hex(p_now), 12, '0') || '7' || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid
 $$;
 
-CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean) RETURNS bigint
+CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean, p_kinds text[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -909,7 +926,7 @@ DECLARE
 BEGIN
     LOOP
         v_found := redrive.next_in_band(p_queue, p_band, p_at[1], p_at[2], p_turn[1], p_turn[2],
-                                        9223372036854775807, 0, v_limit, true);
+                                        9223372036854775807, 0, v_limit, true, p_kinds, '{}', '{}');
         FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
             IF p_suspect OR NOT v_found.suspects[j] THEN
                 RETURN v_found.dues[j];
@@ -938,7 +955,7 @@ BEGIN
         ORDER BY l.expires_at LIMIT 1);
 END $$;
 
-CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
+CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[], p_taken bigint[], p_taken_attempts integer[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -954,6 +971,7 @@ BEGIN
              WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL
                AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
                AND (l.expires_at IS NULL OR l.expires_at > p_now)
+               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
              ORDER BY l.due_at, l.seq LIMIT p_limit)
             UNION ALL
             (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key
@@ -961,6 +979,7 @@ BEGIN
              WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
                AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
                AND (l.expires_at IS NULL OR l.expires_at > p_now)
+               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
              ORDER BY l.due_at, l.seq LIMIT p_limit)
         ) AS both_kinds
         ORDER BY due_at, seq LIMIT p_limit
@@ -968,6 +987,8 @@ BEGIN
         SELECT listed.seq, listed.attempt
         FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
         WHERE c.highest >= (SELECT min(f.seq) FROM found AS f) AND c.lowest <= (SELECT max(f.seq) FROM found AS f)
+        UNION ALL
+        SELECT * FROM unnest(p_taken, p_taken_attempts)
     ), free AS (
         SELECT f.* FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
     )
@@ -1299,7 +1320,7 @@ BEGIN
     RETURN v_wrong;
 END $_$;
 
-CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_started bigint[], p_ended bigint[], p_o_seq bigint[], p_o_fence integer[], p_o_state text[], p_o_at bigint[], p_o_started bigint[], p_o_ended bigint[], p_o_failures integer[], p_o_crashes integer[], p_o_snoozes integer[], p_o_holds integer[], p_o_interruptions integer[], p_o_generation integer[], p_o_ending text[], p_o_reason text[], p_o_delay bigint[], p_o_expires bigint[], p_o_why text[], p_o_failure text[], p_o_fingerprint text[], p_o_rule text[], p_o_output text[], p_o_key text[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[]) RETURNS void
+CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_started bigint[], p_ended bigint[], p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[], p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[], p_w_expires bigint[], p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[], p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[], p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[], p_f_fingerprint text[], p_f_key text[], p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[], p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1343,63 +1364,60 @@ BEGIN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
         END IF;
     END IF;
-    IF cardinality(p_o_seq) > 0 THEN
-        WITH settled AS MATERIALIZED (
-            SELECT * FROM unnest(
-                p_o_seq, p_o_fence, p_o_state, p_o_at, p_o_started, p_o_ended, p_o_failures, p_o_crashes, p_o_snoozes,
-                p_o_holds, p_o_interruptions, p_o_generation, p_o_ending, p_o_reason, p_o_delay, p_o_expires, p_o_why,
-                p_o_failure, p_o_fingerprint, p_o_rule, p_o_output, p_o_key
-            ) AS s (seq, fence, state, at, started_at, ended_at, failures, crashes, snoozes, holds, interruptions,
-                    generation, ending, reason, delay, expires_at, why, failure, fingerprint, rule, output, key)
-        ), waits AS (
-            UPDATE redrive.live AS l
-            SET due_at = s.at, attempt = s.fence + 1, failures = s.failures, crashes = s.crashes, snoozes = s.snoozes,
-                holds = s.holds, interruptions = s.interruptions, reason = s.reason,
-                last_delay_ms = coalesce(s.delay, l.last_delay_ms), expires_at = s.expires_at, held = false
-            FROM settled AS s
-            WHERE s.state = 'waiting' AND l.seq = s.seq AND l.attempt = s.fence
-            RETURNING s.*
-        ), ends AS (
-            DELETE FROM redrive.live AS l USING settled AS s
-            WHERE s.state <> 'waiting' AND l.seq = s.seq AND l.attempt = s.fence
-            RETURNING s.*, l.id, l.queue
-        ), done AS (
-            INSERT INTO redrive.done (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
-                                      interruptions, generation, cancelled, output)
-            SELECT e.seq, e.id, e.queue, e.started_at, e.at, e.fence + 1, e.failures, e.crashes, e.snoozes, e.holds,
-                   e.interruptions, e.generation, e.state = 'cancelled', e.output
-            FROM ends AS e WHERE e.state <> 'dead'
-        ), dead AS (
-            INSERT INTO redrive.dead (seq, id, queue, started_at, finished_at, attempt, failures, crashes, snoozes, holds,
-                                      interruptions, generation, why, fingerprint)
-            SELECT e.seq, e.id, e.queue, e.started_at, e.at, e.fence + 1, e.failures, e.crashes, e.snoozes, e.holds,
-                   e.interruptions, e.generation, e.why, e.fingerprint
-            FROM ends AS e WHERE e.state = 'dead'
-        ), keys AS (
-            DELETE FROM redrive.keys AS k USING ends AS e WHERE k.key = e.key AND k.seq = e.seq
-        ), applied AS (
-            SELECT w.seq, w.fence, w.started_at, w.ended_at, w.ending, w.failure, w.fingerprint, w.rule, w.at AS next_at
-            FROM waits AS w
-            UNION ALL
-            SELECT e.seq, e.fence, e.started_at, e.ended_at, e.ending, e.failure, e.fingerprint, e.rule, NULL
-            FROM ends AS e
-        ), attempts AS (
-            INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, failure, fingerprint, rule, next_at)
-            SELECT a.seq, a.fence + 1, a.started_at, a.ended_at, a.ending, a.failure, a.fingerprint, a.rule, a.next_at
-            FROM applied AS a WHERE a.ending <> 'succeeded'
-        )
-        SELECT count(*) INTO v_count FROM applied;
-        IF v_count <> cardinality(p_o_seq) THEN
+    IF cardinality(p_w_seq) > 0 THEN
+        UPDATE redrive.live AS l
+        SET due_at = s.at, attempt = s.fence + 1, failures = s.failures, crashes = s.crashes, snoozes = s.snoozes,
+            holds = s.holds, interruptions = s.interruptions, reason = s.reason,
+            last_delay_ms = coalesce(s.delay, l.last_delay_ms), expires_at = s.expires_at, held = false
+        FROM unnest(p_w_seq, p_w_fence, p_w_at, p_w_failures, p_w_crashes, p_w_snoozes, p_w_holds, p_w_interruptions,
+                    p_w_reason, p_w_delay, p_w_expires)
+            AS s (seq, fence, at, failures, crashes, snoozes, holds, interruptions, reason, delay, expires_at)
+        WHERE l.seq = s.seq AND l.attempt = s.fence;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count <> cardinality(p_w_seq) THEN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
         END IF;
-        IF cardinality(p_trim_seq) > 0 THEN
-            DELETE FROM redrive.attempts AS a USING unnest(p_trim_seq, p_trim_until) AS t (seq, until)
-            WHERE a.seq = t.seq AND a.attempt > p_trim_after AND a.attempt <= t.until;
-        END IF;
-        FOR i IN 1 .. cardinality(p_turn_queue) LOOP
-            PERFORM redrive.let_next_go(p_turn_queue[i], p_turn_key[i]);
-        END LOOP;
     END IF;
+    IF cardinality(p_f_seq) > 0 THEN
+        DELETE FROM redrive.live AS l USING unnest(p_f_seq, p_f_fence) AS s (seq, fence)
+        WHERE l.seq = s.seq AND l.attempt = s.fence;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count <> cardinality(p_f_seq) THEN
+            RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
+        END IF;
+        INSERT INTO redrive.done (seq, attempt, id, queue, started_at, finished_at, failures, crashes, snoozes, holds,
+                                  interruptions, generation, cancelled, output)
+        SELECT s.seq, s.fence + 1, s.id, s.queue, s.started_at, s.at, s.failures, s.crashes, s.snoozes, s.holds,
+               s.interruptions, s.generation, s.cancelled, s.output
+        FROM unnest(p_f_seq, p_f_fence, p_f_id, p_f_queue, p_f_started, p_f_at, p_f_failures, p_f_crashes, p_f_snoozes,
+                    p_f_holds, p_f_interruptions, p_f_generation, p_f_cancelled, p_f_output, p_f_why)
+            AS s (seq, fence, id, queue, started_at, at, failures, crashes, snoozes, holds, interruptions, generation,
+                  cancelled, output, why)
+        WHERE s.why IS NULL;
+        INSERT INTO redrive.dead (seq, attempt, id, queue, started_at, finished_at, failures, crashes, snoozes, holds,
+                                  interruptions, generation, why, fingerprint)
+        SELECT s.seq, s.fence + 1, s.id, s.queue, s.started_at, s.at, s.failures, s.crashes, s.snoozes, s.holds,
+               s.interruptions, s.generation, s.why, s.fingerprint
+        FROM unnest(p_f_seq, p_f_fence, p_f_id, p_f_queue, p_f_started, p_f_at, p_f_failures, p_f_crashes, p_f_snoozes,
+                    p_f_holds, p_f_interruptions, p_f_generation, p_f_why, p_f_fingerprint)
+            AS s (seq, fence, id, queue, started_at, at, failures, crashes, snoozes, holds, interruptions, generation,
+                  why, fingerprint)
+        WHERE s.why IS NOT NULL;
+        DELETE FROM redrive.keys AS k USING unnest(p_f_key, p_f_seq) AS s (key, seq)
+        WHERE s.key IS NOT NULL AND k.key = s.key AND k.seq = s.seq;
+    END IF;
+    IF cardinality(p_a_seq) > 0 THEN
+        INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, failure, fingerprint, rule, next_at)
+        SELECT * FROM unnest(p_a_seq, p_a_attempt, p_a_started, p_a_ended, p_a_ending, p_a_failure, p_a_fingerprint,
+                             p_a_rule, p_a_next);
+    END IF;
+    IF cardinality(p_trim_seq) > 0 THEN
+        DELETE FROM redrive.attempts AS a USING unnest(p_trim_seq, p_trim_until) AS t (seq, until)
+        WHERE a.seq = t.seq AND a.attempt > p_trim_after AND a.attempt <= t.until;
+    END IF;
+    FOR i IN 1 .. cardinality(p_turn_queue) LOOP
+        PERFORM redrive.let_next_go(p_turn_queue[i], p_turn_key[i]);
+    END LOOP;
     FOR i IN 1 .. cardinality(p_missed_claim) LOOP
         UPDATE redrive.claims AS c
         SET unsettled = c.unsettled - 1, lost = array_remove(c.lost, p_missed_seq[i]),
@@ -1573,20 +1591,6 @@ CREATE FUNCTION redrive.unknown_fields(p_path text, p_object jsonb, p_known text
     FROM jsonb_object_keys(p_object) AS f (key) WHERE f.key <> ALL (p_known)
 $$;
 
-CREATE FUNCTION redrive.with_cursor(p_cursors bigint[], p_queue integer, p_band smallint, p_place bigint[]) RETURNS bigint[]
-    LANGUAGE plpgsql IMMUTABLE
-    AS $$
-BEGIN
-    FOR i IN 1 .. cardinality(p_cursors) / 4 LOOP
-        IF p_cursors[4 * i - 3] = p_queue AND p_cursors[4 * i - 2] = p_band THEN
-            p_cursors[4 * i - 1] := p_place[1];
-            p_cursors[4 * i] := p_place[2];
-            RETURN p_cursors;
-        END IF;
-    END LOOP;
-    RETURN p_cursors || ARRAY[p_queue::bigint, p_band::bigint, p_place[1], p_place[2]];
-END $$;
-
 CREATE FUNCTION redrive.word_mistakes(p_path text, p_value jsonb, p_words text[]) RETURNS text[]
     LANGUAGE sql IMMUTABLE
     AS $$
@@ -1659,6 +1663,17 @@ CREATE TABLE redrive.claims (
 WITH (fillfactor='70');
 ALTER TABLE ONLY redrive.claims ALTER COLUMN seqs SET STORAGE EXTERNAL;
 ALTER TABLE ONLY redrive.claims ALTER COLUMN attempts SET STORAGE EXTERNAL;
+
+CREATE UNLOGGED TABLE redrive.cursors (
+    queue integer NOT NULL,
+    priority smallint NOT NULL,
+    kinds text NOT NULL,
+    n bigint NOT NULL,
+    due_at bigint NOT NULL,
+    seq bigint NOT NULL,
+    swept_at bigint NOT NULL,
+    sweep_ms bigint NOT NULL
+);
 
 CREATE TABLE redrive.dead (
     seq bigint NOT NULL,
@@ -1749,9 +1764,7 @@ CREATE VIEW redrive.policy_terms AS
 CREATE TABLE redrive.queues (
     id integer NOT NULL,
     name text NOT NULL,
-    paused boolean DEFAULT false NOT NULL,
-    swept_at bigint DEFAULT 0 NOT NULL,
-    sweep_ms bigint DEFAULT 0 NOT NULL
+    paused boolean DEFAULT false NOT NULL
 )
 WITH (fillfactor='50');
 
@@ -2182,6 +2195,9 @@ ALTER TABLE ONLY redrive.activity
 
 ALTER TABLE ONLY redrive.claims
     ADD CONSTRAINT claims_pkey PRIMARY KEY (id);
+
+ALTER TABLE ONLY redrive.cursors
+    ADD CONSTRAINT cursors_pkey PRIMARY KEY (queue, priority, kinds, n);
 
 ALTER TABLE ONLY redrive.dead
     ADD CONSTRAINT dead_pkey PRIMARY KEY (seq);

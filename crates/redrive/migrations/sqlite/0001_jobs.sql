@@ -109,9 +109,11 @@ CREATE TABLE redrive_attempts (
 
 -- Who may hold jobs, and until when.
 CREATE TABLE redrive_holders (
-    id    TEXT NOT NULL PRIMARY KEY,
-    name  TEXT NOT NULL,
-    until INTEGER NOT NULL
+    id       TEXT NOT NULL PRIMARY KEY,
+    name     TEXT NOT NULL,
+    -- Whether it is no part of the process that has the file, and lives on when that has died.
+    outlives INTEGER NOT NULL DEFAULT 0,
+    until    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- One row for each claimed batch: a JSON array of [seq, attempt]. A job runs if a claim lists it at its attempt.

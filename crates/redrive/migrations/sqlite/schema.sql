@@ -180,9 +180,11 @@ CREATE TABLE redrive_done (
 ) STRICT;
 
 CREATE TABLE redrive_holders (
-    id    TEXT NOT NULL PRIMARY KEY,
-    name  TEXT NOT NULL,
-    until INTEGER NOT NULL
+    id       TEXT NOT NULL PRIMARY KEY,
+    name     TEXT NOT NULL,
+    -- Whether it is no part of the process that has the file, and lives on when that has died.
+    outlives INTEGER NOT NULL DEFAULT 0,
+    until    INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE redrive_jobs (

@@ -9,6 +9,7 @@ use super::attempt::{Attempt, Context};
 use super::observe::Meters;
 use crate::job::Payload;
 use crate::outcome::{Failure, IntoOutcome, Outcome};
+use crate::store::Kinds;
 
 /// Runs jobs of one kind. Async functions and closures of an [`Attempt`] are handlers; implement it for a type that
 /// needs more than a closure can capture.
@@ -36,6 +37,7 @@ type Runner = Box<dyn Fn(Context) -> Attempting + Send + Sync>;
 pub(super) struct Registry {
     runners: BTreeMap<&'static str, Known>,
     produced: BTreeSet<&'static str>,
+    produces_any: bool,
 }
 
 pub(super) struct Known {
@@ -63,8 +65,17 @@ impl Registry {
         self.produced.insert(kind);
     }
 
+    pub(super) fn produce_any(&mut self) {
+        self.produces_any = true;
+    }
+
     pub(super) fn knows(&self, kind: &str) -> bool {
-        self.runners.contains_key(kind) || self.produced.contains(kind)
+        self.produces_any || self.runners.contains_key(kind) || self.produced.contains(kind)
+    }
+
+    /// What an engine claims beside which others run what it only enqueues.
+    pub(super) fn claimed_kinds(&self) -> Option<Kinds> {
+        self.produces_any.then(|| self.runners.keys().map(|kind| Arc::from(*kind)).collect())
     }
 
     pub(super) fn get(&self, kind: &str) -> Option<&Known> {

@@ -86,6 +86,11 @@ pub enum Happening {
     Cancelled,
     /// A person let it run now.
     Retried,
+    /// A person chose another time for it.
+    Rescheduled {
+        /// When it will run.
+        due_at: Timestamp,
+    },
     /// A person brought it back from the dead.
     Redriven,
     /// A person let it be forgotten.
@@ -182,6 +187,12 @@ impl Inner {
         self.send_of(now, job, || Happening::Started { attempt: job.attempt() });
     }
 
+    /// A worker elsewhere begins.
+    pub(super) fn leased(&self, job: &Job, now: Timestamp) {
+        tracing::debug!(job_id = %job.id, kind = %job.kind, attempt = job.attempt(), "Leased to a worker");
+        self.send_of(now, job, || Happening::Started { attempt: job.attempt() });
+    }
+
     pub(super) fn settled(&self, settlements: &[Settlement], answers: &[Settled]) {
         let told = self.events.receiver_count() > 0;
         for (settlement, answer) in settlements.iter().zip(answers) {
@@ -213,6 +224,7 @@ impl Inner {
             let what = match command {
                 Command::Cancel => Happening::Cancelled,
                 Command::RetryNow => Happening::Retried,
+                Command::Reschedule(due_at) => Happening::Rescheduled { due_at },
                 Command::Redrive => Happening::Redriven,
                 Command::Delete => Happening::Deleted,
             };

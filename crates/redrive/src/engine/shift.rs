@@ -160,7 +160,7 @@ impl Shift {
                 _ => desk.inner.new_claims(),
             };
             self.unanswered = Some((holder, ids));
-            let claim = Claim { holder, ids, wants, suspect };
+            let claim = Claim { holder, ids, wants, suspect, kinds: desk.inner.kinds.clone() };
             let claiming = desk.inner.store.claim(claim, desk.inner.clock.now());
             let starting = async { desk.start_all(std::mem::take(&mut ready)) };
             match tokio::join!(biased; claiming, starting).0 {

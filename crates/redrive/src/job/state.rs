@@ -78,6 +78,10 @@ pub enum StateName {
 }
 
 impl StateName {
+    /// All of them.
+    pub const ALL: [StateName; 5] =
+        [StateName::Waiting, StateName::Running, StateName::Succeeded, StateName::Dead, StateName::Cancelled];
+
     /// Whether a job in this state is finished with.
     pub fn is_final(self) -> bool {
         matches!(self, StateName::Succeeded | StateName::Dead | StateName::Cancelled)

@@ -18,7 +18,7 @@ use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
 use crate::store::{
-    Claim, Claimed, Enqueued, Expiry, Filter, HolderId, JobDetail, PAGE_MAX, Page, Paged, QueueCounts,
+    Claim, Claimed, Enqueued, Expiry, Filter, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged, QueueCounts,
     Renewal, Settled, Settlement, Store,
 };
 
@@ -215,6 +215,12 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         let fate = self.enter().await?;
         let answer = self.inner.counts().await;
+        self.leave(fate, answer).await
+    }
+
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        let fate = self.enter().await?;
+        let answer = self.inner.groups(limit).await;
         self.leave(fate, answer).await
     }
 

@@ -14,7 +14,7 @@ use crate::queue::{OnRetry, Retention};
 use crate::span::{hours, secs};
 use crate::stats::Activity;
 use crate::store::{
-    Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, HolderId, How, JobDetail, Lease, Page, Paged,
+    Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, Group, HolderId, How, JobDetail, Lease, Page, Paged,
     QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
@@ -396,6 +396,10 @@ impl<S: Store + ?Sized> Store for Planted<S> {
             first.totals.failures += first.totals.failures / 8;
         }
         Ok(counts)
+    }
+
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        self.inner.groups(limit).await
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

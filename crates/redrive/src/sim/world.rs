@@ -193,6 +193,7 @@ impl World {
         let answer = match command {
             Command::Cancel => engine.cancel(*id).await,
             Command::RetryNow => engine.retry_now(*id).await,
+            Command::Reschedule(at) => engine.reschedule(*id, at).await,
             Command::Redrive => engine.redrive(*id).await,
             Command::Delete => engine.delete(*id).await,
         };

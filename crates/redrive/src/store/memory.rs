@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use self::world::World;
 use super::{
-    Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, HolderId, JobDetail, PAGE_MAX, Page, Paged,
-    QueueCounts, Renewal, Settled, Settlement, Store,
+    Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, JobDetail, PAGE_MAX, Page,
+    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::Timestamp;
 use crate::error::Result;
@@ -161,6 +161,10 @@ impl Store for MemoryStore {
 
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         Ok(self.world().counts())
+    }
+
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        Ok(self.world().groups(limit))
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

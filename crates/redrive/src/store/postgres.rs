@@ -27,12 +27,11 @@ use tokio_postgres::Config;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use self::claim::Cursors;
 use self::codec::Names;
 use self::database::Database;
 use self::fault::Fault;
 use super::{
-    Claim, Claimed, Enqueued, Expiry, Filter, Finding, HolderId, JobDetail, PAGE_MAX, Page, Paged,
+    Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged,
     QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
@@ -54,7 +53,6 @@ pub struct PostgresStore {
 struct Inner {
     database: Database,
     names: Names,
-    cursors: Cursors,
     gate: enqueue::Gate,
     changes: watch::Sender<u64>,
     /// Something came in that other processes may be waiting for.
@@ -145,7 +143,6 @@ impl PostgresStore {
         let inner = Arc::new(Inner {
             database,
             names: Names::default(),
-            cursors: Cursors::default(),
             gate: enqueue::Gate::default(),
             changes: watch::Sender::new(0),
             news: Notify::new(),
@@ -321,6 +318,10 @@ impl Store for PostgresStore {
 
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.inner.counts().await.map_err(Fault::into_error)
+    }
+
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        self.inner.groups(limit).await.map_err(Fault::into_error)
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

@@ -27,7 +27,7 @@ use self::codec::Names;
 use self::core::{Core, Running, SharedRunning};
 use self::writer::Writer;
 use super::{
-    Claim, Claimed, Enqueued, Expiry, Filter, Finding, HolderId, JobDetail, PAGE_MAX, Page, Paged,
+    Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged,
     QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::Timestamp;
@@ -158,7 +158,12 @@ impl Store for SqliteStore {
 
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
         let name = name.to_owned();
-        self.writer.call(move |core| core.register(holder, &name, until)).await
+        self.writer.call(move |core| core.register(holder, &name, false, until)).await
+    }
+
+    async fn register_worker(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
+        let name = name.to_owned();
+        self.writer.call(move |core| core.register(holder, &name, true, until)).await
     }
 
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {
@@ -216,6 +221,10 @@ impl Store for SqliteStore {
 
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.writer.call(|core| Ok(core.counts())).await
+    }
+
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        self.read(move |conn, _, _| read::groups(conn, limit)).await
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

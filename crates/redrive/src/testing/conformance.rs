@@ -73,6 +73,8 @@ macro_rules! conformance_cases {
                 a_claimed_job_runs_until_its_attempt_ends
                 a_claimed_job_comes_with_all_that_it_is
                 a_holder_nobody_knows_claims_nothing
+                a_claim_for_kinds_leaves_the_others_to_others
+                what_other_kinds_are_waiting_for_is_not_said_to_be_due
                 a_claim_says_when_the_next_job_will_be_due
                 a_retry_and_an_expiry_are_due_next_too
                 a_paused_queue_has_nothing_due_but_what_runs_out_of_time
@@ -131,6 +133,7 @@ macro_rules! conformance_cases {
                 a_waiting_job_can_be_cancelled
                 a_running_job_can_be_cancelled
                 a_waiting_job_can_be_made_due_now
+                a_waiting_job_can_be_put_off_and_brought_forward
                 a_dead_job_can_be_brought_back
                 a_cancelled_job_can_be_brought_back_and_others_cannot
                 a_dead_job_whose_key_another_has_stays_dead
@@ -143,6 +146,7 @@ macro_rules! conformance_cases {
                 each_field_of_a_filter_is_respected
                 jobs_can_be_listed_by_state
                 jobs_can_be_found_by_the_fingerprint_of_their_last_failure
+                dead_jobs_are_grouped_by_what_they_died_of
                 counts_say_how_many_jobs_are_where
                 totals_say_what_has_happened_ever
                 the_activity_log_tells_what_a_person_would_want_to_know

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use redrive::{
     Activity, Admission, Builder, Claim, Claimed, Clock, Command, Engine, Enqueued, Error, ErrorKind, Event,
-    Expiry, Filter, Happening, HolderId, JobDetail, JobId, MemoryStore, Page, Paged, Payload, QueueCounts,
-    Renewal, Result, Retention, Settled, Settlement, Store, Timestamp, testing,
+    Expiry, Filter, Group, Happening, HolderId, JobDetail, JobId, MemoryStore, Page, Paged, Payload,
+    QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp, testing,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -249,6 +249,9 @@ impl Store for Moody {
     }
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.there()?.counts().await
+    }
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        self.there()?.groups(limit).await
     }
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
         self.there()?.activity(limit).await

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use redrive::{
-    Activity, Admission, Claim, Claimed, Command, Enqueued, Expiry, Filter, HolderId, JobDetail, JobId, Page,
-    Paged, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp,
+    Activity, Admission, Claim, Claimed, Command, Enqueued, Expiry, Filter, Group, HolderId, JobDetail,
+    JobId, Page, Paged, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp,
 };
 use tokio::sync::watch;
 
@@ -86,6 +86,9 @@ impl<S: Store> Store for Gate<S> {
     }
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.through().await.counts().await
+    }
+    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+        self.through().await.groups(limit).await
     }
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
         self.through().await.activity(limit).await

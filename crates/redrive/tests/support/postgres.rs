@@ -112,7 +112,7 @@ pub(crate) async fn put(
 pub(crate) fn wanted(holder: HolderId, number: u128, queues: &[&str], limit: usize) -> Claim {
     let want = |queue: &&str| Want { queue: (*queue).into(), limit, on_retry: OnRetry::Block };
     let ids = [ClaimId(number * 2), ClaimId(number * 2 + 1)];
-    Claim { holder, ids, wants: queues.iter().map(want).collect(), suspect: true }
+    Claim { holder, ids, wants: queues.iter().map(want).collect(), suspect: true, kinds: None }
 }
 
 pub(crate) async fn claim(

@@ -10,8 +10,8 @@ use crate::machine::{self, Admission, Command, Steer, Transition};
 use crate::queue::OnRetry;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
 use crate::store::{
-    self, Claim, ClaimId, Claimed, Enqueued, Filter, HISTORY_FIRST, HISTORY_LAST, HolderId, How, Lease,
-    QueueCounts, Settled, Settlement, Want,
+    self, Claim, ClaimId, Claimed, Enqueued, Filter, Group, HISTORY_FIRST, HISTORY_LAST, HolderId, How,
+    Kinds, Lease, QueueCounts, Settled, Settlement, Want,
 };
 
 #[derive(Debug, Default)]
@@ -127,7 +127,7 @@ impl World {
         let mut suspect = claim.suspect;
         for want in &claim.wants {
             let mut taken = 0;
-            for seq in self.candidates(want, now) {
+            for seq in self.candidates(want, &claim.kinds, now) {
                 if taken == want.limit {
                     break;
                 }
@@ -141,7 +141,8 @@ impl World {
                 taken += 1;
             }
         }
-        claimed.next_due = claim.wants.iter().filter_map(|want| self.next_due(want, suspect, now)).min();
+        let next = |want| self.next_due(want, &claim.kinds, suspect, now);
+        claimed.next_due = claim.wants.iter().filter_map(next).min();
         Ok(claimed)
     }
 
@@ -152,7 +153,7 @@ impl World {
     }
 
     /// What is due in the order it goes: what has run out of time first, then by priority, due time and sequence.
-    fn candidates(&self, want: &Want, now: Timestamp) -> Vec<i64> {
+    fn candidates(&self, want: &Want, kinds: &Option<Kinds>, now: Timestamp) -> Vec<i64> {
         let mut found: Vec<_> = self
             .rows
             .values()
@@ -160,7 +161,7 @@ impl World {
             .filter_map(|row| {
                 let State::Waiting { due_at, .. } = row.job.state else { return None };
                 let over = row.job.expires_at().is_some_and(|at| at <= now);
-                let due = due_at <= now && !self.paused.contains(&want.queue);
+                let due = due_at <= now && !self.paused.contains(&want.queue) && is_among(kinds, &row.job);
                 (over || due).then_some((!over, -i32::from(row.job.priority), due_at, row.job.seq))
             })
             .collect();
@@ -204,7 +205,13 @@ impl World {
 
     /// The earliest time at which something not yet claimed may be claimable. A job that waits for its turn or for
     /// its suspicion to be the only one is let go by an ending, which wakes whoever waits.
-    fn next_due(&self, want: &Want, suspect: bool, now: Timestamp) -> Option<Timestamp> {
+    fn next_due(
+        &self,
+        want: &Want,
+        kinds: &Option<Kinds>,
+        suspect: bool,
+        now: Timestamp,
+    ) -> Option<Timestamp> {
         let waiting = self.rows.values().filter(|row| row.claim.is_none() && row.job.queue == want.queue);
         waiting
             .filter_map(|row| {
@@ -212,7 +219,8 @@ impl World {
                 if row.job.is_suspect() && !suspect {
                     return None;
                 }
-                let free = !self.paused.contains(&want.queue)
+                let free = is_among(kinds, &row.job)
+                    && !self.paused.contains(&want.queue)
                     && (due_at > now || self.may_start(&row.job, want.on_retry, now));
                 match (free.then_some(due_at), row.job.expires_at()) {
                     (Some(due_at), Some(over)) => Some(due_at.min(over)),
@@ -330,6 +338,29 @@ impl World {
         self.activity.drain(..excess);
     }
 
+    pub(super) fn groups(&self, limit: usize) -> Vec<Group> {
+        let mut groups: BTreeMap<Option<&str>, Group> = BTreeMap::new();
+        for row in self.rows.values() {
+            let State::Dead { at, .. } = row.job.state else { continue };
+            let fingerprint = row.attempts.last().and_then(|attempt| attempt.fingerprint.as_deref());
+            let group = groups.entry(fingerprint).or_insert_with(|| Group {
+                fingerprint: fingerprint.map(Into::into),
+                count: 0,
+                newest: row.job.id,
+                first_at: at,
+                last_at: at,
+            });
+            group.count += 1;
+            group.newest = row.job.id;
+            group.first_at = group.first_at.min(at);
+            group.last_at = group.last_at.max(at);
+        }
+        let mut groups: Vec<Group> = groups.into_values().collect();
+        groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.fingerprint.cmp(&b.fingerprint)));
+        groups.truncate(limit);
+        groups
+    }
+
     pub(super) fn counts(&self) -> Vec<QueueCounts> {
         let mut queues: BTreeMap<Arc<str>, QueueCounts> = BTreeMap::new();
         for queue in self.totals.keys() {
@@ -353,6 +384,10 @@ impl World {
         }
         queues.into_values().collect()
     }
+}
+
+fn is_among(kinds: &Option<Kinds>, job: &Job) -> bool {
+    kinds.as_ref().is_none_or(|kinds| kinds.contains(&job.kind))
 }
 
 impl Row {

@@ -2,7 +2,6 @@
 //! without waiting, that reads what the jobs are when no lane is locked any more.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
@@ -18,48 +17,6 @@ use crate::machine;
 use crate::queue::OnRetry;
 use crate::store::{Claim, ClaimId, Claimed, Lease};
 
-/// Behind which due time and place claims go on, by queue and priority: what is before has been taken, or is looked
-/// through again once a second. A hint, and one of this process alone.
-#[derive(Default)]
-pub(super) struct Cursors(Mutex<Places>);
-
-#[derive(Default)]
-struct Places {
-    by_band: BTreeMap<(i64, i64), (i64, i64)>,
-    /// How often they were forgotten: what a claim learned that began before is not to be believed.
-    forgotten: u64,
-}
-
-impl Cursors {
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn flat(&self) -> (Vec<i64>, u64) {
-        let places = self.places();
-        let flat = places.by_band.iter().flat_map(|((queue, band), (due, seq))| [*queue, *band, *due, *seq]);
-        (flat.collect(), places.forgotten)
-    }
-
-    fn set(&self, flat: &[i64], forgotten: u64) {
-        let mut places = self.places();
-        if places.forgotten != forgotten {
-            return;
-        }
-        for cursor in flat.as_chunks::<4>().0 {
-            let [queue, band, due, seq] = *cursor;
-            places.by_band.insert((queue, band), (due, seq));
-        }
-    }
-
-    /// The next claim begins with the first job that is due: something became visible that claims have passed.
-    pub(super) fn forget(&self) {
-        let mut places = self.places();
-        places.by_band.clear();
-        places.forgotten += 1;
-    }
-}
-
 impl Inner {
     pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
         for want in &claim.wants {
@@ -71,7 +28,8 @@ impl Inner {
         let limits: Vec<i32> =
             claim.wants.iter().map(|want| i32::try_from(want.limit).unwrap_or(i32::MAX)).collect();
         let let_pass: Vec<bool> = claim.wants.iter().map(|want| want.on_retry == OnRetry::LetPass).collect();
-        let (cursors, forgotten) = self.cursors.flat();
+        let kinds: Option<Vec<&str>> =
+            claim.kinds.as_ref().map(|kinds| kinds.iter().map(|kind| &**kind).collect());
         let (answer, rows) = self
             .database
             .two(
@@ -86,7 +44,7 @@ impl Inner {
                         (&let_pass, Type::BOOL_ARRAY),
                         (&claim.suspect, Type::BOOL),
                         (&now.as_millis(), Type::INT8),
-                        (&cursors, Type::INT8_ARRAY),
+                        (&kinds, Type::TEXT_ARRAY),
                     ],
                 ),
                 (include_str!("claimed.sql"), &[(&&ids[..], Type::UUID_ARRAY)]),
@@ -106,7 +64,6 @@ impl Inner {
             found.jobs.sort_by_key(|(lease, _)| lease.seq);
             return Ok(Claimed { jobs: found.jobs, next_due: Some(now) });
         }
-        self.cursors.set(&answer.try_get::<_, Option<Vec<i64>>>(3)?.unwrap_or_default(), forgotten);
         let (mut jobs, alone): (Vec<_>, Vec<_>) =
             found.jobs.into_iter().partition(|(lease, _)| lease.claim == claim.ids[0]);
         // In the order in which they were taken. If one before it was set aside, it is a place too far behind.

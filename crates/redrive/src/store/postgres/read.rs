@@ -15,7 +15,7 @@ use super::fault::Fault;
 use crate::clock::Timestamp;
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
 use crate::stats::{ACTIVITY_MAX, Activity, Tally, What};
-use crate::store::{Filter, JobDetail, Page, Paged, QueueCounts};
+use crate::store::{Filter, Group, JobDetail, Page, Paged, QueueCounts};
 
 impl Inner {
     /// Jobs that match, newest first.
@@ -111,6 +111,22 @@ impl Inner {
         Ok(lines)
     }
 
+    /// Dead jobs by what they died of.
+    pub(super) async fn groups(&self, limit: usize) -> Result<Vec<Group>, Fault> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let rows = self.database.query(include_str!("groups.sql"), &[(&limit, Type::INT8)]).await?;
+        let group = |row: &Row| -> Result<Group, Fault> {
+            Ok(Group {
+                fingerprint: row.try_get(0)?,
+                count: u64::try_from(row.try_get::<_, i64>(1)?).unwrap_or(0),
+                newest: super::codec::job_id(row.try_get(2)?),
+                first_at: Timestamp::from_millis(row.try_get(3)?),
+                last_at: Timestamp::from_millis(row.try_get(4)?),
+            })
+        };
+        rows.iter().map(group).collect()
+    }
+
     /// One number.
     pub(super) async fn number(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<i64, Fault> {
         Ok(only(&self.database.query(sql, arguments).await?)?.try_get(0)?)
@@ -181,6 +197,15 @@ fn select(filter: &Filter, before: Option<i64>, limit: usize) -> (String, Values
     }
     if let Some(parent) = &filter.parent {
         bind("j.parent = ?", Box::new(parent.as_uuid()), Type::UUID);
+    }
+    if let Some(destination) = &filter.destination {
+        bind("j.destination = ?", Box::new(destination.clone()), Type::TEXT);
+    }
+    if let Some(from) = filter.created_from {
+        bind("j.created_at >= ?", Box::new(from.as_millis()), Type::INT8);
+    }
+    if let Some(until) = filter.created_until {
+        bind("j.created_at < ?", Box::new(until.as_millis()), Type::INT8);
     }
     if let Some(fingerprint) = &filter.fingerprint {
         bind(

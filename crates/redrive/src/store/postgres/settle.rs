@@ -12,7 +12,7 @@ use super::codec::{as_i32, as_millis, only, tally_json};
 use super::database::Argument;
 use super::fault::Fault;
 use crate::clock::Timestamp;
-use crate::job::{Ending, Ledger, State, StateName};
+use crate::job::{Ending, Ledger, State};
 use crate::machine::Transition;
 use crate::stats::{Activity, Tally};
 use crate::store::{
@@ -201,7 +201,7 @@ pub(super) async fn bury(
 ) -> Result<(), Fault> {
     let mut batch = Batch::default();
     batch.count_claim(lease);
-    batch.others.push(lease, transition, (now, now), None, None);
+    batch.write_down(lease, queue, transition, (now, now), None, None);
     let tally = Tally { dead: 1, failures: 1, ..Tally::default() };
     batch.tallies.insert(queue, tally);
     match batch.write(inner, None).await.0 {
@@ -222,7 +222,9 @@ struct Batch {
     lanes: BTreeSet<i32>,
     claims: BTreeMap<Uuid, i32>,
     plain: Plain,
-    others: Others,
+    waits: Waits,
+    finals: Finals,
+    attempts: Attempts,
     turns: BTreeSet<(i32, Arc<str>)>,
     trims: (Vec<i64>, Vec<i32>),
     missed: (Vec<Uuid>, Vec<i64>),
@@ -238,25 +240,50 @@ struct Plain {
     ended: Vec<i64>,
 }
 
+/// Those that wait again.
 #[derive(Default)]
-struct Others {
+struct Waits {
     seq: Vec<i64>,
     fence: Vec<i32>,
-    state: Vec<&'static str>,
     at: Vec<i64>,
-    started: Vec<i64>,
-    ended: Vec<i64>,
-    counters: [Vec<i32>; 6],
-    ending: Vec<&'static str>,
-    reason: Vec<Option<&'static str>>,
+    counters: Counters,
+    reason: Vec<&'static str>,
     delay: Vec<Option<i64>>,
     expires: Vec<Option<i64>>,
+}
+
+/// Those that are final.
+#[derive(Default)]
+struct Finals {
+    seq: Vec<i64>,
+    fence: Vec<i32>,
+    id: Vec<Uuid>,
+    queue: Vec<i32>,
+    started: Vec<i64>,
+    at: Vec<i64>,
+    counters: Counters,
+    cancelled: Vec<bool>,
+    output: Vec<Option<String>>,
     why: Vec<Option<&'static str>>,
+    fingerprint: Vec<Option<String>>,
+    key: Vec<Option<String>>,
+}
+
+/// Failures, crashes, snoozes, holds, interruptions, generation.
+type Counters = [Vec<i32>; 6];
+
+/// The attempts that did not succeed.
+#[derive(Default)]
+struct Attempts {
+    seq: Vec<i64>,
+    attempt: Vec<i32>,
+    started: Vec<i64>,
+    ended: Vec<i64>,
+    ending: Vec<&'static str>,
     failure: Vec<Option<String>>,
     fingerprint: Vec<Option<String>>,
     rule: Vec<Option<String>>,
-    output: Vec<Option<String>>,
-    key: Vec<Option<String>>,
+    next: Vec<Option<i64>>,
 }
 
 #[derive(Default)]
@@ -302,7 +329,7 @@ impl Batch {
         self.notes.extend(Activity::of(job, transition, *ended_at));
         let extras = job.extras();
         let expires = job.expires_with(&transition.ledger);
-        self.others.push(*lease, transition, (*started_at, *ended_at), expires, extras.key.as_deref());
+        self.write_down(*lease, queue, transition, (*started_at, *ended_at), expires, extras.key.as_deref());
         if let Some(key) = &extras.ordering_key {
             self.lanes.insert(queue);
             self.turns.insert((queue, key.clone()));
@@ -330,36 +357,51 @@ impl Batch {
         let now = end.map(|end| end.now.as_millis());
         let known = end.map(|end| end.known).unwrap_or_default();
         let first = as_i32(HISTORY_FIRST);
-        let [failures, crashes, snoozes, holds, interruptions, generation] = &self.others.counters;
-        let arguments: [Argument<'_>; 46] = [
+        let Batch { waits, finals, attempts, .. } = self;
+        let arguments: [Argument<'_>; 61] = [
             (&lanes, Type::INT4_ARRAY),
             (&claims, Type::UUID_ARRAY),
             (&counts, Type::INT4_ARRAY),
             (&self.plain.seq, Type::INT8_ARRAY),
             (&self.plain.started, Type::INT8_ARRAY),
             (&self.plain.ended, Type::INT8_ARRAY),
-            (&self.others.seq, Type::INT8_ARRAY),
-            (&self.others.fence, Type::INT4_ARRAY),
-            (&self.others.state, Type::TEXT_ARRAY),
-            (&self.others.at, Type::INT8_ARRAY),
-            (&self.others.started, Type::INT8_ARRAY),
-            (&self.others.ended, Type::INT8_ARRAY),
-            (failures, Type::INT4_ARRAY),
-            (crashes, Type::INT4_ARRAY),
-            (snoozes, Type::INT4_ARRAY),
-            (holds, Type::INT4_ARRAY),
-            (interruptions, Type::INT4_ARRAY),
-            (generation, Type::INT4_ARRAY),
-            (&self.others.ending, Type::TEXT_ARRAY),
-            (&self.others.reason, Type::TEXT_ARRAY),
-            (&self.others.delay, Type::INT8_ARRAY),
-            (&self.others.expires, Type::INT8_ARRAY),
-            (&self.others.why, Type::TEXT_ARRAY),
-            (&self.others.failure, Type::TEXT_ARRAY),
-            (&self.others.fingerprint, Type::TEXT_ARRAY),
-            (&self.others.rule, Type::TEXT_ARRAY),
-            (&self.others.output, Type::TEXT_ARRAY),
-            (&self.others.key, Type::TEXT_ARRAY),
+            (&waits.seq, Type::INT8_ARRAY),
+            (&waits.fence, Type::INT4_ARRAY),
+            (&waits.at, Type::INT8_ARRAY),
+            (&waits.counters[0], Type::INT4_ARRAY),
+            (&waits.counters[1], Type::INT4_ARRAY),
+            (&waits.counters[2], Type::INT4_ARRAY),
+            (&waits.counters[3], Type::INT4_ARRAY),
+            (&waits.counters[4], Type::INT4_ARRAY),
+            (&waits.reason, Type::TEXT_ARRAY),
+            (&waits.delay, Type::INT8_ARRAY),
+            (&waits.expires, Type::INT8_ARRAY),
+            (&finals.seq, Type::INT8_ARRAY),
+            (&finals.fence, Type::INT4_ARRAY),
+            (&finals.id, Type::UUID_ARRAY),
+            (&finals.queue, Type::INT4_ARRAY),
+            (&finals.started, Type::INT8_ARRAY),
+            (&finals.at, Type::INT8_ARRAY),
+            (&finals.counters[0], Type::INT4_ARRAY),
+            (&finals.counters[1], Type::INT4_ARRAY),
+            (&finals.counters[2], Type::INT4_ARRAY),
+            (&finals.counters[3], Type::INT4_ARRAY),
+            (&finals.counters[4], Type::INT4_ARRAY),
+            (&finals.counters[5], Type::INT4_ARRAY),
+            (&finals.cancelled, Type::BOOL_ARRAY),
+            (&finals.output, Type::TEXT_ARRAY),
+            (&finals.why, Type::TEXT_ARRAY),
+            (&finals.fingerprint, Type::TEXT_ARRAY),
+            (&finals.key, Type::TEXT_ARRAY),
+            (&attempts.seq, Type::INT8_ARRAY),
+            (&attempts.attempt, Type::INT4_ARRAY),
+            (&attempts.started, Type::INT8_ARRAY),
+            (&attempts.ended, Type::INT8_ARRAY),
+            (&attempts.ending, Type::TEXT_ARRAY),
+            (&attempts.failure, Type::TEXT_ARRAY),
+            (&attempts.fingerprint, Type::TEXT_ARRAY),
+            (&attempts.rule, Type::TEXT_ARRAY),
+            (&attempts.next, Type::INT8_ARRAY),
             (&turn_queue, Type::INT4_ARRAY),
             (&turn_key, Type::TEXT_ARRAY),
             (&self.trims.0, Type::INT8_ARRAY),
@@ -384,45 +426,82 @@ impl Batch {
     }
 }
 
-impl Others {
-    fn push(
+impl Batch {
+    fn write_down(
         &mut self,
         lease: Lease,
+        queue: i32,
         transition: &Transition,
         (started_at, ended_at): (Timestamp, Timestamp),
         expires: Option<Timestamp>,
         key: Option<&str>,
     ) {
-        let (at, reason, why) = match &transition.state {
-            State::Waiting { due_at, reason } => (*due_at, Some(reason.as_str()), None),
-            State::Dead { at, why } => (*at, None, Some(why.as_str())),
-            State::Succeeded { at } | State::Cancelled { at } | State::Running { since: at } => {
-                (*at, None, None)
-            }
-        };
-        let Ledger { failures, crashes, snoozes, holds, interruptions, generation, .. } = transition.ledger;
-        for (column, count) in
-            self.counters.iter_mut().zip([failures, crashes, snoozes, holds, interruptions, generation])
-        {
-            column.push(as_i32(count));
+        let next = self.write_state(lease, queue, transition, started_at, expires, key);
+        if transition.ending == Ending::Succeeded {
+            return;
         }
-        self.seq.push(lease.seq);
-        self.fence.push(as_i32(lease.attempt));
-        self.state.push(StateName::as_str(transition.state.name()));
-        self.at.push(at.as_millis());
-        self.started.push(started_at.as_millis());
-        self.ended.push(ended_at.as_millis());
-        self.ending.push(transition.ending.as_str());
-        self.reason.push(reason);
-        self.delay.push(transition.delay.map(as_millis));
-        self.expires.push(expires.map(Timestamp::as_millis));
-        self.why.push(why);
+        let attempts = &mut self.attempts;
+        attempts.seq.push(lease.seq);
+        attempts.attempt.push(as_i32(lease.attempt) + 1);
+        attempts.started.push(started_at.as_millis());
+        attempts.ended.push(ended_at.as_millis());
+        attempts.ending.push(transition.ending.as_str());
         let failure = transition.failure.as_ref();
-        self.failure.push(failure.map(|f| serde_json::to_string(f).expect("a failure can be written")));
-        self.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
-        self.rule.push(transition.rule.as_deref().map(|text| clean(text).into_owned()));
-        self.output.push(transition.output.as_ref().map(|output| output.as_str().to_owned()));
-        self.key.push(key.map(ToOwned::to_owned));
+        attempts.failure.push(failure.map(|f| serde_json::to_string(f).expect("a failure can be written")));
+        attempts.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
+        attempts.rule.push(transition.rule.as_deref().map(|text| clean(text).into_owned()));
+        attempts.next.push(next);
+    }
+
+    /// Where the job stands now; says when it is due again, if it is.
+    fn write_state(
+        &mut self,
+        lease: Lease,
+        queue: i32,
+        transition: &Transition,
+        started_at: Timestamp,
+        expires: Option<Timestamp>,
+        key: Option<&str>,
+    ) -> Option<i64> {
+        let fence = as_i32(lease.attempt);
+        let (at, why) = match &transition.state {
+            State::Waiting { due_at, reason } => {
+                let waits = &mut self.waits;
+                waits.seq.push(lease.seq);
+                waits.fence.push(fence);
+                waits.at.push(due_at.as_millis());
+                count(&mut waits.counters, transition.ledger);
+                waits.reason.push(reason.as_str());
+                waits.delay.push(transition.delay.map(as_millis));
+                waits.expires.push(expires.map(Timestamp::as_millis));
+                return Some(due_at.as_millis());
+            }
+            State::Dead { at, why } => (*at, Some(why.as_str())),
+            State::Succeeded { at } | State::Cancelled { at } | State::Running { since: at } => (*at, None),
+        };
+        let finals = &mut self.finals;
+        finals.seq.push(lease.seq);
+        finals.fence.push(fence);
+        finals.id.push(lease.job.as_uuid());
+        finals.queue.push(queue);
+        finals.started.push(started_at.as_millis());
+        finals.at.push(at.as_millis());
+        count(&mut finals.counters, transition.ledger);
+        finals.cancelled.push(matches!(transition.state, State::Cancelled { .. }));
+        finals.output.push(transition.output.as_ref().map(|output| output.as_str().to_owned()));
+        finals.why.push(why);
+        finals.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
+        finals.key.push(key.map(ToOwned::to_owned));
+        None
+    }
+}
+
+fn count(columns: &mut Counters, ledger: Ledger) {
+    let Ledger { failures, crashes, snoozes, holds, interruptions, generation, .. } = ledger;
+    for (column, count) in
+        columns.iter_mut().zip([failures, crashes, snoozes, holds, interruptions, generation])
+    {
+        column.push(as_i32(count));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::Job;
 use crate::machine;
 use crate::queue::OnRetry;
-use crate::store::{Claim, ClaimId, HolderId, Lease, Want};
+use crate::store::{Claim, ClaimId, HolderId, Kinds, Lease, Want};
 
 /// A claim that only meets jobs which must wait for their turn stops here, so that it stays short.
 const HELD_PER_CLAIM_MAX: usize = 1_000;
@@ -40,6 +40,7 @@ struct Taking {
     alone: ClaimId,
     /// Whether a job that crashed before may still be taken.
     suspect: bool,
+    kinds: Option<Kinds>,
     jobs: Vec<Place>,
 }
 
@@ -75,14 +76,14 @@ impl Core {
             return self.claimed_before(claim, now);
         }
         let [batch, alone] = claim.ids;
-        let mut taking =
-            Taking { holder: claim.holder, now, batch, alone, suspect: claim.suspect, jobs: Vec::new() };
+        let (holder, suspect, kinds) = (claim.holder, claim.suspect, claim.kinds.clone());
+        let mut taking = Taking { holder, now, batch, alone, suspect, kinds, jobs: Vec::new() };
         for want in &claim.wants {
             self.take_for(want, &mut taking)?;
         }
         let mut next_due = None;
         for want in &claim.wants {
-            let next = self.next_due(want, taking.suspect)?;
+            let next = self.next_due(want, &taking.kinds, taking.suspect)?;
             next_due = next_due.into_iter().chain(next).min();
         }
         self.write_claims(&taking)?;
@@ -158,7 +159,7 @@ impl Core {
         room: &mut usize,
         taking: &mut Taking,
     ) -> Result<(), Fault> {
-        let mut cursor = self.queue(queue).bands.entry(priority).or_default().cursor;
+        let mut cursor = self.queue(queue).bands.entry(priority).or_default().cursor(&taking.kinds);
         let (mut due, mut turns) = (Vec::new(), Vec::new());
         {
             let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
@@ -175,8 +176,8 @@ impl Core {
             {
                 let found = Found::read(row)?;
                 let place = (found.standing.due_at, found.seq());
-                if running.0.contains_key(&found.seq()) {
-                    // It is being taken care of.
+                if running.0.contains_key(&found.seq()) || !self.is_among(&taking.kinds, found.seq())? {
+                    // It is being taken care of, or somebody else's.
                 } else if found.ordering_key.is_some() || !turns.is_empty() {
                     // Whether it is its turn is asked when the scan is done, because asking may write. What comes
                     // after it is taken after it, or it would lose its place to them for ever.
@@ -194,7 +195,7 @@ impl Core {
                 }
             }
         }
-        self.queue(queue).bands.entry(priority).or_default().cursor = cursor;
+        self.queue(queue).bands.entry(priority).or_default().set_cursor(&taking.kinds, cursor);
         *room -= due.len();
         due.iter().for_each(|found| self.take(queue, found, taking));
         self.take_turns(queue, turns, on_retry, room, taking)
@@ -291,7 +292,12 @@ impl Core {
     }
 
     /// When the next job that does not run will be due or out of time.
-    fn next_due(&mut self, want: &Want, suspect: bool) -> Result<Option<Timestamp>, Fault> {
+    fn next_due(
+        &self,
+        want: &Want,
+        kinds: &Option<Kinds>,
+        suspect: bool,
+    ) -> Result<Option<Timestamp>, Fault> {
         let Some(&id) = self.queue_ids.get(&want.queue) else { return Ok(None) };
         let Some(queue) = self.queues.get(&id) else { return Ok(None) };
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
@@ -299,10 +305,12 @@ impl Core {
         if !queue.paused {
             let mut statement = self.conn.prepare_cached(include_str!("next_due.sql"))?;
             for (priority, band) in queue.bands.iter().filter(|(_, band)| band.live > 0) {
-                let mut rows = statement.query(params![id, priority, band.cursor.0, band.cursor.1])?;
+                let cursor = band.cursor(kinds);
+                let mut rows = statement.query(params![id, priority, cursor.0, cursor.1])?;
                 while let Some(row) = rows.next()? {
                     let free = suspect || row.get::<_, u32>(2)? == 0;
-                    if free && !running.0.contains_key(&row.get(1)?) {
+                    let seq = row.get(1)?;
+                    if free && !running.0.contains_key(&seq) && self.is_among(kinds, seq)? {
                         next = next.into_iter().chain([row.get::<_, i64>(0)?]).min();
                         break;
                     }
@@ -319,6 +327,15 @@ impl Core {
             }
         }
         Ok(next.map(Timestamp::from_millis))
+    }
+
+    fn is_among(&self, kinds: &Option<Kinds>, seq: i64) -> Result<bool, Fault> {
+        let Some(kinds) = kinds else { return Ok(true) };
+        let mut statement = self.conn.prepare_cached("SELECT kind FROM redrive_jobs WHERE seq = ?1")?;
+        Ok(statement.query_row([seq], |row| {
+            let kind = row.get_ref(0)?.as_str()?;
+            Ok(kinds.iter().any(|known| **known == *kind))
+        })?)
     }
 
     /// Claimed jobs turned out not to be what was written: they are set aside for a person, and never run.

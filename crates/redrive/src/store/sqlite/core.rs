@@ -13,7 +13,7 @@ use super::Fault;
 use super::codec::{Names, hex, unhex};
 use crate::clock::Timestamp;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
-use crate::store::{ClaimId, HolderId, Lease, QueueCounts};
+use crate::store::{ClaimId, HolderId, Kinds, Lease, QueueCounts};
 
 pub(super) struct Core {
     pub(super) conn: Connection,
@@ -113,24 +113,34 @@ pub(super) struct QueueState {
     pub(super) news: Tally,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Default)]
 pub(super) struct Band {
     pub(super) live: u64,
-    pub(super) cursor: (i64, i64),
+    /// By the kinds that are asked for: what others ask for is not passed for them.
+    cursors: BTreeMap<Option<Kinds>, (i64, i64)>,
 }
 
-impl Default for Band {
-    fn default() -> Band {
-        Band { live: 0, cursor: (i64::MIN, 0) }
-    }
-}
+/// Whoever asks for ever other kinds has the scan begin at the front.
+const CURSORS_MAX: usize = 64;
 
 impl Band {
     /// The cursor must not be beyond a job that may be taken.
     fn in_scan(&mut self, due_at: i64, seq: i64) {
-        if (due_at, seq) <= self.cursor {
-            self.cursor = (due_at, seq - 1);
+        for cursor in self.cursors.values_mut().filter(|cursor| (due_at, seq) <= **cursor) {
+            *cursor = (due_at, seq - 1);
         }
+    }
+
+    /// Behind which due time and place everything of these kinds is to be found that may be taken.
+    pub(super) fn cursor(&self, kinds: &Option<Kinds>) -> (i64, i64) {
+        self.cursors.get(kinds).copied().unwrap_or((i64::MIN, 0))
+    }
+
+    pub(super) fn set_cursor(&mut self, kinds: &Option<Kinds>, to: (i64, i64)) {
+        if self.cursors.len() >= CURSORS_MAX && !self.cursors.contains_key(kinds) {
+            self.cursors.clear();
+        }
+        self.cursors.insert(kinds.clone(), to);
     }
 }
 
@@ -220,7 +230,7 @@ impl Core {
         Ok(())
     }
 
-    fn load_holders(&mut self) -> Result<(), Fault> {
+    pub(super) fn load_holders(&mut self) -> Result<(), Fault> {
         let mut statement = self.conn.prepare_cached(include_str!("load_holders.sql"))?;
         let rows = statement.query_map([], |row| {
             let id: String = row.get(0)?;
@@ -356,9 +366,15 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn register(&mut self, holder: HolderId, name: &str, until: Timestamp) -> Result<(), Fault> {
+    pub(super) fn register(
+        &mut self,
+        holder: HolderId,
+        name: &str,
+        outlives: bool,
+        until: Timestamp,
+    ) -> Result<(), Fault> {
         let mut statement = self.conn.prepare_cached(include_str!("holder_register.sql"))?;
-        statement.execute(params![hex(holder.0), name, until.as_millis()])?;
+        statement.execute(params![hex(holder.0), name, outlives, until.as_millis()])?;
         self.holders.insert(holder, until);
         Ok(())
     }

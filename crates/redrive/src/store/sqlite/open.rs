@@ -191,12 +191,10 @@ fn broken(error: rusqlite::Error) -> Error {
 }
 
 impl Core {
-    /// Nobody else can have the file, so whoever held jobs before is gone: what they ran need not wait for a lease.
+    /// Nobody else can have the file, so whoever held jobs before is gone: what they ran need not wait for a lease. But
+    /// for workers elsewhere, who may not even know that the process has changed.
     pub(super) fn release_holders(&mut self) -> Result<(), Fault> {
-        self.conn.execute("UPDATE redrive_holders SET until = 0", [])?;
-        for until in self.holders.values_mut() {
-            *until = crate::clock::Timestamp::EPOCH;
-        }
-        Ok(())
+        self.conn.execute("UPDATE redrive_holders SET until = 0 WHERE NOT outlives", [])?;
+        self.load_holders()
     }
 }

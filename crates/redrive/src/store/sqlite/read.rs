@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
 use crate::stats::{Activity, What};
-use crate::store::{Filter, JobDetail, Page, Paged};
+use crate::store::{Filter, Group, JobDetail, Page, Paged};
 
 /// Jobs that match, newest first.
 pub(super) fn list(
@@ -102,6 +102,15 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
     if let Some(parent) = &filter.parent {
         condition("jobs.parent = ?", parent.to_string().into());
     }
+    if let Some(destination) = &filter.destination {
+        condition("jobs.destination = ?", destination.clone().into());
+    }
+    if let Some(from) = filter.created_from {
+        condition("jobs.created_at >= ?", from.as_millis().into());
+    }
+    if let Some(until) = filter.created_until {
+        condition("jobs.created_at < ?", until.as_millis().into());
+    }
     if let Some(fingerprint) = &filter.fingerprint {
         condition(
             "(SELECT fingerprint FROM redrive_attempts AS a WHERE a.seq = jobs.seq AND a.failure IS NOT NULL \
@@ -144,6 +153,24 @@ pub(super) fn get(
         .optional()?;
     let output = output.flatten().map(|text| Json::trusted(&text));
     Ok(Some(JobDetail { job, attempts, output }))
+}
+
+/// Dead jobs by what they died of.
+pub(super) fn groups(conn: &Connection, limit: usize) -> Result<Vec<Group>, Fault> {
+    let mut statement = conn.prepare_cached(include_str!("groups.sql"))?;
+    let mut rows = statement.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    let mut groups = Vec::new();
+    while let Some(row) = rows.next()? {
+        let Ok(newest) = row.get::<_, String>(3)?.parse() else { continue };
+        groups.push(Group {
+            fingerprint: row.get(0)?,
+            count: row.get::<_, i64>(1)?.unsigned_abs(),
+            newest,
+            first_at: Timestamp::from_millis(row.get(4)?),
+            last_at: Timestamp::from_millis(row.get(5)?),
+        });
+    }
+    Ok(groups)
 }
 
 /// The newest lines of the activity log.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use super::kit::{Held, Kit, LEASE, QUEUE, failure, ids, mail, refused};
 use crate::error::ErrorKind;
-use crate::job::{State, StateName};
+use crate::job::{Json, NewJob, State, StateName};
 use crate::machine::Command;
 use crate::outcome::Outcome;
 use crate::span::{millis, secs};
-use crate::store::{HolderId, Store};
+use crate::store::{Claim, HolderId, Store};
 
 pub async fn no_job_is_claimed_before_it_is_due(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
@@ -146,6 +146,37 @@ pub async fn a_holder_nobody_knows_claims_nothing(store: Arc<dyn Store>) {
 }
 
 // what is due next
+
+pub async fn a_claim_for_kinds_leaves_the_others_to_others(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let fax = |number: u32| NewJob::of_kind("fax", Json::of(&number).expect("a number is JSON"));
+    let mails = [kit.put(mail(1)).await, kit.put(mail(3)).await];
+    let faxes = [kit.put(fax(2)).await, kit.put(fax(4).ordering_key("line")).await];
+    let letter = kit.put(NewJob::of_kind("letter", Json::of("x").expect("a text is JSON"))).await;
+    let mut ask = async |kinds: &[&str]| {
+        let kinds = Some(kinds.iter().map(|kind| Arc::from(*kind)).collect());
+        let claim = Claim { kinds, ..kit.wants(&[(QUEUE, 9)]) };
+        kit.ask(claim).await.jobs
+    };
+    // Each twice: what one has passed is still there for the other.
+    assert_eq!(ids(&ask(&["fax"]).await), faxes);
+    assert_eq!(ids(&ask(&["fax"]).await), []);
+    assert_eq!(ids(&ask(&["letter", "mail"]).await), [mails[0], mails[1], letter]);
+    assert_eq!(ids(&ask(&["telex"]).await), []);
+    assert_eq!(ids(&kit.claim(9).await), []);
+    let late = kit.put(fax(5)).await;
+    assert_eq!(ids(&kit.claim(9).await), [late]);
+}
+
+pub async fn what_other_kinds_are_waiting_for_is_not_said_to_be_due(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    kit.put(mail(1).after(secs(10))).await;
+    kit.put(NewJob::of_kind("fax", Json::of("x").expect("a text is JSON")).after(secs(20))).await;
+    let claim = Claim { kinds: Some([Arc::from("fax")].into()), ..kit.wants(&[(QUEUE, 9)]) };
+    assert_eq!(kit.ask(claim).await.next_due, Some(kit.now + secs(20)));
+    let claim = kit.wants(&[(QUEUE, 9)]);
+    assert_eq!(kit.ask(claim).await.next_due, Some(kit.now + secs(10)));
+}
 
 pub async fn a_claim_says_when_the_next_job_will_be_due(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;

@@ -125,6 +125,7 @@ impl Kit {
             ids: [ClaimId(self.rng.next_u128()), ClaimId(self.rng.next_u128())],
             wants: wants.iter().map(want).collect(),
             suspect: true,
+            kinds: None,
         }
     }
 

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::kit::{BACKOFF, Kit, QUEUE, failure, fatal, ids, mail};
 use crate::job::{JobId, NewJob, StateName};
 use crate::machine::Command;
-use crate::outcome::Outcome;
+use crate::outcome::{Failure, Outcome};
 use crate::span::secs;
 use crate::stats::{Tally, What};
-use crate::store::{Filter, Page, Store};
+use crate::store::{Filter, Group, Page, Store};
 
 pub async fn a_list_is_newest_first_and_comes_in_pages(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
@@ -36,7 +36,10 @@ pub async fn each_field_of_a_filter_is_respected(store: Arc<dyn Store>) {
     let plain = kit.put(mail(1)).await;
     let special = NewJob::of_kind("call", crate::Json::of(&2).expect("a number is JSON"));
     let special = special.queue("other").key("k").parent(plain).label("a", "1").label("b", "2");
-    let special = kit.put(special).await;
+    kit.advance(secs(1));
+    let (from, until) = (kit.now, kit.now + secs(1));
+    let special = kit.put(special.destination("phone")).await;
+    kit.advance(secs(1));
     let near = kit.put(mail(3).label("a", "1").label("b", "3")).await;
     let filters = [
         Filter { kind: Some("call".into()), ..Filter::default() },
@@ -45,6 +48,8 @@ pub async fn each_field_of_a_filter_is_respected(store: Arc<dyn Store>) {
         Filter { parent: Some(plain), ..Filter::default() },
         Filter { labels: [("b".into(), "2".into())].into(), ..Filter::default() },
         Filter { labels: [("a".into(), "1".into()), ("b".into(), "2".into())].into(), ..Filter::default() },
+        Filter { destination: Some("phone".into()), ..Filter::default() },
+        Filter { created_from: Some(from), created_until: Some(until), ..Filter::default() },
         Filter::id(special),
     ];
     for filter in filters {
@@ -113,6 +118,29 @@ pub async fn jobs_can_be_found_by_the_fingerprint_of_their_last_failure(store: A
     let held = kit.claim_one().await;
     kit.end(&held, Outcome::Snooze(secs(1))).await;
     assert_eq!(kit.list(&of(failure())).await, [steady], "a snooze is no failure and hides none");
+}
+
+pub async fn dead_jobs_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let began = kit.now;
+    let other = || Outcome::Failed(Failure::permanent("the box is full"));
+    let mut jobs = Vec::new();
+    for (number, outcome) in [fatal(), other(), fatal(), failure()].into_iter().enumerate() {
+        jobs.push(kit.put(mail(number as u32)).await);
+        let held = kit.claim_one().await;
+        kit.end(&held, outcome).await;
+        kit.advance(secs(1));
+    }
+    let group = |outcome: Outcome, count, newest, first: u64, last: u64| {
+        let Outcome::Failed(failure) = outcome else { panic!("it is a failure") };
+        let fingerprint = Some(failure.fingerprint("mail"));
+        Group { fingerprint, count, newest, first_at: began + secs(first), last_at: began + secs(last) }
+    };
+    let groups = [group(fatal(), 2, jobs[2], 0, 2), group(other(), 1, jobs[1], 1, 1)];
+    assert_eq!(kit.store.groups(9).await.expect("they can be counted"), groups);
+    assert_eq!(kit.store.groups(1).await.expect("they can be counted"), groups[..1]);
+    kit.steer(Command::Redrive, jobs[1]).await;
+    assert_eq!(kit.store.groups(9).await.expect("they can be counted"), groups[..1]);
 }
 
 pub async fn counts_say_how_many_jobs_are_where(store: Arc<dyn Store>) {

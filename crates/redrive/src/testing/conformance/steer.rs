@@ -56,6 +56,27 @@ pub async fn a_waiting_job_can_be_made_due_now(store: Arc<dyn Store>) {
     assert_eq!(kit.name(left).await, StateName::Waiting);
 }
 
+pub async fn a_waiting_job_can_be_put_off_and_brought_forward(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let put_off = kit.put(mail(1)).await;
+    let forward = kit.put(mail(2).after(secs(60))).await;
+    let running = kit.put(mail(3).priority(1)).await;
+    assert_eq!(ids(&kit.claim(1).await), [running]);
+    kit.steer(Command::Reschedule(kit.now + secs(30)), put_off).await;
+    kit.steer(Command::Reschedule(kit.now + secs(5)), forward).await;
+    assert!(
+        kit.apply(Command::Reschedule(kit.now), &Filter::id(running), 1).await.is_empty(),
+        "it is running"
+    );
+    let due_at = kit.now + secs(30);
+    assert_eq!(kit.job(put_off).await.state, State::Waiting { due_at, reason: Reason::ByHand });
+    assert!(kit.claim(9).await.is_empty());
+    kit.advance(secs(5));
+    assert_eq!(ids(&kit.claim(9).await), [forward]);
+    kit.advance(secs(25));
+    assert_eq!(ids(&kit.claim(9).await), [put_off]);
+}
+
 pub async fn a_dead_job_can_be_brought_back(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let id = kit.put(mail(1).deadline(kit.now + secs(90)).start_by(kit.now + secs(90))).await;
