@@ -1,0 +1,167 @@
+//! The HTTP API: every route in one list, from which the OpenAPI description is made too.
+//!
+//! A route reads what it was sent, asks what its caller may do, calls the engine, and answers in the envelope. Not here:
+//! who comes in (`door.rs`), and what jobs do (`executor.rs`).
+
+mod answer;
+mod commands;
+mod dead;
+mod events;
+mod explain;
+mod forms;
+mod jobs;
+mod metrics;
+mod policies;
+mod queues;
+mod retry;
+mod stats;
+mod views;
+mod workers;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::get;
+use redrive::{Engine, Policy};
+use utoipa::OpenApi as _;
+use utoipa::openapi::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::executor::{CommandExecutor, HttpExecutor};
+use crate::telemetry::Metrics;
+
+pub use self::answer::Envelope;
+
+/// What the routes work on.
+#[derive(Clone)]
+pub struct Api {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    engine: Engine,
+    policies: BTreeMap<String, Policy>,
+    commands: Option<CommandExecutor>,
+    metrics: Option<Metrics>,
+    hub: Arc<events::Hub>,
+    payload_bytes: usize,
+    batch: usize,
+}
+
+/// What a server has beside its engine.
+#[derive(Default)]
+pub struct Parts {
+    /// Policies under names of their own.
+    pub policies: BTreeMap<String, Policy>,
+    /// The commands that jobs may name.
+    pub commands: Option<CommandExecutor>,
+    /// What `/metrics` shows.
+    pub metrics: Option<Metrics>,
+    /// How large a payload may be; as large as the engine allows if not given.
+    pub payload_bytes: Option<usize>,
+    /// How many jobs one call may bring; 1,000 if not given.
+    pub batch: Option<usize>,
+}
+
+impl Api {
+    /// An API on this engine. Needs a runtime: it listens to the engine from now on.
+    pub fn new(engine: Engine, parts: Parts) -> Api {
+        let Parts { policies, commands, metrics, payload_bytes, batch } = parts;
+        let payload_bytes = payload_bytes.unwrap_or(redrive::PAYLOAD_BYTES_MAX);
+        let batch = batch.unwrap_or(1_000);
+        let hub = events::Hub::start(&engine);
+        Api { inner: Arc::new(Inner { engine, policies, commands, metrics, hub, payload_bytes, batch }) }
+    }
+
+    fn engine(&self) -> &Engine {
+        &self.inner.engine
+    }
+
+    /// What is wrong with a payload of a kind that this server runs itself.
+    fn check_payload(&self, kind: &str, payload: &serde_json::Value) -> Result<(), String> {
+        match (kind, &self.inner.commands) {
+            ("http", _) => HttpExecutor::check(payload),
+            ("command", Some(commands)) => commands.check(payload),
+            ("command", None) => Err("commands are off: the operator allows them one by one in the \
+                                      configuration, as [commands.NAME]"
+                .into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What stands at the head of the description.
+#[derive(utoipa::OpenApi)]
+#[openapi(info(
+    title = "Redrive",
+    description = "Work that fails comes back and finishes. Every answer under /api/v1 is an envelope: \
+                   {\"success\":true,\"data\":…} or {\"success\":false,\"error\":{\"code\",\"message\",\"hint\"}}.",
+    version = env!("CARGO_PKG_VERSION"),
+    license(name = "MIT OR Apache-2.0")
+))]
+struct Description;
+
+/// The routes and their description.
+fn described() -> (Router<Api>, OpenApi) {
+    let v1 = OpenApiRouter::new()
+        .routes(routes!(jobs::create, jobs::list))
+        .routes(routes!(jobs::create_many))
+        .routes(routes!(jobs::get, jobs::delete))
+        .routes(routes!(explain::explain))
+        .routes(routes!(commands::retry))
+        .routes(routes!(commands::cancel))
+        .routes(routes!(commands::snooze))
+        .routes(routes!(commands::reschedule))
+        .routes(routes!(commands::redrive))
+        .routes(routes!(commands::by_filter))
+        .routes(routes!(retry::queue))
+        .routes(routes!(retry::pending))
+        .routes(routes!(retry::trigger))
+        .routes(routes!(retry::cancel))
+        .routes(routes!(dead::list))
+        .routes(routes!(dead::groups))
+        .routes(routes!(queues::list))
+        .routes(routes!(queues::pause))
+        .routes(routes!(queues::resume))
+        .routes(routes!(stats::stats))
+        .routes(routes!(stats::activity))
+        .routes(routes!(policies::presets))
+        .routes(routes!(policies::preview))
+        .routes(routes!(policies::classify))
+        .routes(routes!(workers::lease))
+        .routes(routes!(workers::heartbeat))
+        .routes(routes!(workers::complete))
+        .routes(routes!(workers::fail))
+        .routes(routes!(workers::snooze))
+        .routes(routes!(workers::release))
+        .routes(routes!(events::events));
+    let all = OpenApiRouter::with_openapi(Description::openapi())
+        .nest("/api/v1", v1)
+        .routes(routes!(metrics::healthz))
+        .routes(routes!(metrics::readyz))
+        .routes(routes!(metrics::metrics));
+    all.split_for_parts()
+}
+
+/// The description of the API, as it is committed and served.
+pub fn openapi() -> OpenApi {
+    described().1
+}
+
+/// The routes. Put [`door::layers`](crate::door::layers) around them: they take it for granted that somebody has asked
+/// who is there.
+pub fn router(api: Api) -> Router {
+    let (routes, description) = described();
+    let description = Arc::new(serde_json::to_value(description).unwrap_or_default());
+    let served = {
+        let description = description.clone();
+        move || async move { axum::Json((*description).clone()) }
+    };
+    routes
+        .route("/openapi.json", get(served))
+        .fallback(answer::not_found)
+        .method_not_allowed_fallback(answer::method_not_allowed)
+        .with_state(api)
+}

@@ -1,0 +1,174 @@
+//! What every route answers: the envelope; and how it reads what it was sent.
+
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use http::request::Parts;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::door::{Refusal, Who};
+
+/// A success.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Envelope<T> {
+    /// Always true.
+    pub success: bool,
+    /// What was asked for.
+    pub data: T,
+}
+
+/// A refusal.
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "it only describes what a refusal looks like")]
+pub(super) struct Refused {
+    /// Always false.
+    success: bool,
+    error: RefusedError,
+}
+
+/// Why.
+#[derive(Serialize, ToSchema)]
+#[expect(dead_code, reason = "it only describes what a refusal looks like")]
+pub(super) struct RefusedError {
+    /// For programs; each has a page in docs/errors.
+    code: String,
+    /// For people.
+    message: String,
+    /// What to do about it.
+    hint: Option<String>,
+}
+
+/// What a route comes to.
+pub(super) type Answer<T> = Result<Good<T>, Refusal>;
+
+/// A success with its status.
+pub(super) struct Good<T>(StatusCode, T);
+
+/// 200.
+pub(super) fn ok<T>(data: T) -> Answer<T> {
+    Ok(Good(StatusCode::OK, data))
+}
+
+/// 201.
+pub(super) fn created<T>(data: T) -> Answer<T> {
+    Ok(Good(StatusCode::CREATED, data))
+}
+
+impl<T: Serialize> IntoResponse for Good<T> {
+    fn into_response(self) -> Response {
+        (self.0, axum::Json(Envelope { success: true, data: self.1 })).into_response()
+    }
+}
+
+/// What is not understood.
+pub(super) fn invalid(message: impl Into<String>, hint: impl Into<String>) -> Refusal {
+    Refusal::new(422, "RETRY_INVALID", message).hint(hint)
+}
+
+pub(super) async fn not_found(request: Request) -> Refusal {
+    Refusal::new(404, "RETRY_NOT_FOUND", format!("there is nothing at {}", request.uri().path()))
+        .hint("all paths are in /openapi.json")
+}
+
+pub(super) async fn method_not_allowed(request: Request) -> Refusal {
+    let (method, path) = (request.method(), request.uri().path());
+    Refusal::new(405, "RETRY_METHOD", format!("{method} is not understood at {path}"))
+        .hint("the methods of each path are in /openapi.json")
+}
+
+/// A JSON body.
+pub(super) struct Body<T>(pub(super) T);
+
+/// Objects and arrays within each other: more is no data, but an attack on whoever reads it.
+const DEPTH_MAX: usize = 64;
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Body<T>, Refusal> {
+        let bytes = bytes::Bytes::from_request(request, state)
+            .await
+            .map_err(|error| invalid(error.body_text(), "send the body again"))?;
+        let hint = "send a JSON object as /openapi.json describes it";
+        let text = std::str::from_utf8(&bytes)
+            .map_err(|_| Refusal::new(400, "RETRY_INVALID", "the body is not UTF-8").hint(hint))?;
+        if depth(text) > DEPTH_MAX {
+            return Err(invalid(format!("the body is nested more than {DEPTH_MAX} levels deep"), hint));
+        }
+        let reader = &mut serde_json::Deserializer::from_str(text);
+        let value = T::deserialize(&mut *reader).and_then(|value| reader.end().map(|()| value));
+        value.map(Body).map_err(|error| {
+            let status = if error.is_data() { 422 } else { 400 };
+            Refusal::new(status, "RETRY_INVALID", format!("the body is not understood: {error}")).hint(hint)
+        })
+    }
+}
+
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
+/// What stands behind the question mark. Unknown names are mistakes.
+pub(super) struct Query<T>(pub(super) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Query<T>, Refusal> {
+        let hint = "the parameters of each path are in /openapi.json";
+        axum::extract::Query::<T>::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Query(query)| Query(query))
+            .map_err(|error| invalid(error.body_text(), hint))
+    }
+}
+
+/// A part of the path.
+pub(super) struct Path<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Path<T>, Refusal> {
+        axum::extract::Path::<T>::from_request_parts(parts, state)
+            .await
+            .map(|axum::extract::Path(path)| Path(path))
+            .map_err(|error| invalid(error.body_text(), "the paths are in /openapi.json"))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Who {
+    type Rejection = Refusal;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Who, Refusal> {
+        // Without a door nobody is known, and nobody may do anything.
+        Ok(parts.extensions.get::<Who>().cloned().unwrap_or_else(Who::nobody))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn braces_in_strings_are_no_depth() {
+        assert_eq!(depth(r#"{"a": ["{[{[", "\"{", []]}"#), 3);
+        assert_eq!(depth(&"[".repeat(70)), 70);
+    }
+}

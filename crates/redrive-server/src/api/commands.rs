@@ -1,0 +1,166 @@
+//! What a person asks of jobs: of one by its id, or of all that match.
+
+use axum::extract::State;
+use redrive::{Command, JobId, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Api;
+use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
+use super::forms::{FilterForm, Span};
+use super::jobs::find;
+use super::views::DetailView;
+use crate::door::{Scope, Who};
+
+/// Counting further would be slow, and nobody reads the number.
+const COUNT_MAX: usize = 10_000;
+
+async fn carry_out(api: &Api, who: &Who, command: Command, id: JobId) -> Answer<DetailView> {
+    who.need(Scope::Operate)?;
+    match command {
+        Command::Cancel => api.engine().cancel(id).await?,
+        Command::RetryNow => api.engine().retry_now(id).await?,
+        Command::Reschedule(at) => api.engine().reschedule(id, at).await?,
+        Command::Redrive => api.engine().redrive(id).await?,
+        Command::Delete => api.engine().delete(id).await?,
+    }
+    tracing::info!(who = %who.name, ?command, job_id = %id, "Asked for by hand");
+    ok(DetailView::of(find(api, id).await?, who))
+}
+
+/// Lets a waiting job run now.
+#[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn retry(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
+    carry_out(&state, &who, Command::RetryNow, id.0).await
+}
+
+/// Takes a job back, waiting or running.
+#[utoipa::path(post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
+    carry_out(&state, &who, Command::Cancel, id.0).await
+}
+
+/// Brings a dead or cancelled job back: its counters restart, its history stays.
+#[utoipa::path(post, path = "/jobs/{id}/redrive", tag = "jobs", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn redrive(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
+    carry_out(&state, &who, Command::Redrive, id.0).await
+}
+
+/// For how long.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnoozeForm {
+    /// From now.
+    delay: Span,
+}
+
+/// Puts a waiting job off.
+#[utoipa::path(post, path = "/jobs/{id}/snooze", tag = "jobs", params(("id" = String, Path, format = Uuid)), request_body = SnoozeForm, responses(
+    (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn snooze(
+    state: State<Api>,
+    who: Who,
+    id: Path<JobId>,
+    body: Body<SnoozeForm>,
+) -> Answer<DetailView> {
+    let at = state.engine().now() + body.0.delay.0;
+    carry_out(&state, &who, Command::Reschedule(at), id.0).await
+}
+
+/// Until when.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct RescheduleForm {
+    /// When it is to run.
+    #[schema(value_type = String, format = DateTime)]
+    run_at: Timestamp,
+}
+
+/// Lets a waiting job run at another time.
+#[utoipa::path(post, path = "/jobs/{id}/reschedule", tag = "jobs", params(("id" = String, Path, format = Uuid)), request_body = RescheduleForm, responses(
+    (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn reschedule(
+    state: State<Api>,
+    who: Who,
+    id: Path<JobId>,
+    body: Body<RescheduleForm>,
+) -> Answer<DetailView> {
+    carry_out(&state, &who, Command::Reschedule(body.0.run_at), id.0).await
+}
+
+/// Something to be done to all jobs that match.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({ "command": "redrive", "filter": { "state": "dead", "kind": "http" }, "dryRun": true }))]
+pub(super) struct BulkForm {
+    /// `cancel`, `retry`, `redrive` or `delete`.
+    command: BulkCommand,
+    /// Which jobs. To mean all of them, leave it out and say `"all": true`.
+    #[serde(default)]
+    filter: FilterForm,
+    /// All jobs are meant.
+    #[serde(default)]
+    all: bool,
+    /// Only counts those that match.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// What can be done to many.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum BulkCommand {
+    Cancel,
+    Retry,
+    Redrive,
+    Delete,
+}
+
+/// What was done to many, or would be.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct BulkView {
+    /// How many match. Counted up to 10,000.
+    matching: usize,
+    /// Whether there may be more than were counted.
+    more: bool,
+    /// To how many it was done; missing in a dry run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    done: Option<u64>,
+}
+
+/// Does something to all jobs that match and to which it can be done. Ask with `dryRun` first.
+#[utoipa::path(post, path = "/jobs/commands", tag = "jobs", request_body = BulkForm, responses(
+    (status = 200, body = Envelope<BulkView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn by_filter(state: State<Api>, who: Who, body: Body<BulkForm>) -> Answer<BulkView> {
+    who.need(Scope::Operate)?;
+    let BulkForm { command, filter, all, dry_run } = body.0;
+    if filter.is_empty() != all {
+        let message = if all { "all jobs are meant, and a filter is given" } else { "no filter is given" };
+        return Err(invalid(message, "send a filter, or \"all\": true, but not both"));
+    }
+    let filter = filter.into_filter()?;
+    let matching = state.engine().count(&filter, COUNT_MAX).await?;
+    let more = matching >= COUNT_MAX;
+    if dry_run {
+        return ok(BulkView { matching, more, done: None });
+    }
+    let command = match command {
+        BulkCommand::Cancel => Command::Cancel,
+        BulkCommand::Retry => Command::RetryNow,
+        BulkCommand::Redrive => Command::Redrive,
+        BulkCommand::Delete => Command::Delete,
+    };
+    let done = state.engine().apply(command, &filter).await?;
+    tracing::info!(who = %who.name, ?command, ?filter, done, "Asked for by hand");
+    ok(BulkView { matching, more, done: Some(done) })
+}

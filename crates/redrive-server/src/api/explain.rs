@@ -1,0 +1,128 @@
+//! Why a job waits, until when, and what comes next.
+
+use axum::extract::State;
+use redrive::{Forecast, Job, JobId, Reason, State as Standing, StateName, Timestamp, forecast, span};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::answer::{Answer, Envelope, Path, Refused, ok};
+use super::jobs::find;
+use super::views::last_error;
+use crate::door::{Scope, Who};
+
+/// Steps that are told.
+const STEPS: usize = 5;
+
+/// Why a job is where it is.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ExplainView {
+    #[schema(value_type = String, format = Uuid)]
+    id: JobId,
+    #[schema(value_type = String)]
+    state: StateName,
+    /// In a sentence.
+    summary: String,
+    /// Until when it waits.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    /// «retry 2 of 4».
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    /// What comes next if it goes on failing: the very times.
+    next: Vec<StepView>,
+}
+
+/// A step of what is to come.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct StepView {
+    /// `attempt` or `dead`.
+    step: &'static str,
+    /// Which run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    run: Option<u32>,
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// From now.
+    r#in: String,
+    /// What ends it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<&'static str>,
+}
+
+/// Why a job waits, until when, and what comes next.
+#[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, body = Envelope<ExplainView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<ExplainView> {
+    who.need(Scope::Read)?;
+    let detail = find(&state, id.0).await?;
+    let job = &detail.job;
+    let now = state.engine().now();
+    let paused = state.engine().counts().await?.iter().any(|counts| counts.queue == job.queue && counts.paused);
+    let until = match job.state {
+        Standing::Waiting { due_at, .. } if !paused => Some(due_at),
+        _ => None,
+    };
+    let retry = (job.ledger.failures > 0).then(|| match job.policy.retries_allowed(job.origin) {
+        Some(allowed) => format!("retry {} of {allowed}", job.ledger.failures),
+        None => format!("retry {}", job.ledger.failures),
+    });
+    ok(ExplainView {
+        id: job.id,
+        state: job.state.name(),
+        summary: summary(job, paused, now),
+        until,
+        retry,
+        last_error: last_error(&detail.attempts),
+        next: forecast(job, STEPS).into_iter().map(|step| step_view(step, now)).collect(),
+    })
+}
+
+fn step_view(step: Forecast, now: Timestamp) -> StepView {
+    let wait = |at: Timestamp| span::format(at.since(now));
+    match step {
+        Forecast::Attempt { attempt, at } => {
+            StepView { step: "attempt", run: Some(attempt), at, r#in: wait(at), why: None }
+        }
+        Forecast::Dead { at, why } => {
+            StepView { step: "dead", run: None, at, r#in: wait(at), why: Some(why.as_str()) }
+        }
+    }
+}
+
+fn summary(job: &Job, paused: bool, now: Timestamp) -> String {
+    match &job.state {
+        Standing::Waiting { .. } if paused => {
+            format!("waiting: its queue {:?} is paused; it goes on when that is resumed", job.queue)
+        }
+        Standing::Waiting { due_at, reason } if *due_at <= now => {
+            format!("due since {}: {}; it starts when a place is free", span::format(now.since(*due_at)), why(*reason))
+        }
+        Standing::Waiting { due_at, reason } => {
+            format!("waiting for {} more: {}", span::format(due_at.since(now)), why(*reason))
+        }
+        Standing::Running { since } => format!("running for {}", span::format(now.since(*since))),
+        Standing::Succeeded { at } => format!("finished {} ago", span::format(now.since(*at))),
+        Standing::Cancelled { at } => format!("cancelled {} ago", span::format(now.since(*at))),
+        Standing::Dead { at, why } => {
+            format!("dead for {} ({}): it needs a person", span::format(now.since(*at)), why.as_str())
+        }
+    }
+}
+
+fn why(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Scheduled => "for its first run",
+        Reason::Backoff => "it failed, and its policy says when to try again",
+        Reason::ByHand => "somebody chose the time",
+        Reason::Order => "another job of its ordering key goes first",
+        Reason::Snoozed => "it asked to be called later",
+        _ => "it was given back",
+    }
+}

@@ -1,0 +1,229 @@
+//! What callers send.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redrive::{Filter, JobId, Json, NewJob, OnConflict, Policy, StateName, Timestamp, span};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+
+use super::Api;
+use super::answer::invalid;
+use crate::door::Refusal;
+use crate::executor::HttpExecutor;
+
+/// A duration as people write it: `"90s"`, `"1h30m"`, `"14d"`.
+#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[schema(value_type = String, example = "90s")]
+pub(super) struct Span(#[serde(with = "span")] pub(super) Duration);
+
+/// A job to be done.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({ "kind": "http", "payload": { "method": "POST", "url": "https://api.example.com/orders", "body": { "order": 17 } }, "policy": "media" }))]
+pub(super) struct JobForm {
+    /// Which executor or worker runs it: `http`, `command`, or a name that your workers know.
+    pub(super) kind: String,
+    /// Its data: any JSON.
+    #[serde(default)]
+    #[schema(value_type = Value)]
+    pub(super) payload: Option<Box<RawValue>>,
+    /// Into this queue; `default` if not given.
+    pub(super) queue: Option<String>,
+    /// The name of a preset or of a configured policy, or a policy; its queue's if not given.
+    #[schema(value_type = Option<Value>)]
+    pub(super) policy: Option<Value>,
+    /// At most one job with this key that is not final.
+    pub(super) key: Option<String>,
+    /// What to do when the key is taken: `ignore` (default), `replace` or `reject`.
+    #[schema(value_type = Option<String>, example = "ignore")]
+    pub(super) on_conflict: Option<OnConflict>,
+    /// Higher goes first.
+    pub(super) priority: Option<i16>,
+    /// Not before this much time has passed.
+    pub(super) delay: Option<Span>,
+    /// Not before this time.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(super) run_at: Option<Timestamp>,
+    /// Dead if not finished by then.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(super) deadline: Option<Timestamp>,
+    /// Dead if not begun by then.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(super) start_by: Option<Timestamp>,
+    /// How long one attempt may take.
+    pub(super) timeout: Option<Span>,
+    /// One at a time and in order with the others that have this key in the same queue.
+    pub(super) ordering_key: Option<String>,
+    /// Whose health decides whether it may start; the host of its URL if it is an `http` job.
+    pub(super) destination: Option<String>,
+    /// The job it belongs to.
+    #[schema(value_type = Option<String>, format = Uuid)]
+    pub(super) parent: Option<JobId>,
+    /// For people and filters.
+    #[serde(default)]
+    pub(super) labels: BTreeMap<String, String>,
+}
+
+impl JobForm {
+    /// The job, or what is wrong with it.
+    pub(super) fn into_job(self, api: &Api) -> Result<NewJob, Refusal> {
+        let text = self.payload.as_ref().map_or("null", |payload| payload.get());
+        if text.len() > api.inner.payload_bytes {
+            let (is, may) = (text.len(), api.inner.payload_bytes);
+            return Err(Refusal::new(413, "RETRY_TOO_LARGE", format!("the payload has {is} bytes; {may} are allowed"))
+                .hint("store the data elsewhere and put a reference into the payload"));
+        }
+        let value: Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+        api.check_payload(&self.kind, &value).map_err(|problem| {
+            invalid(format!("the payload cannot be run: {problem}"), "correct it and send the job again")
+        })?;
+        let payload = Json::parse(text).map_err(|error| not_json(&error))?;
+        let mut job = NewJob::of_kind(&self.kind, payload);
+        let destination = self
+            .destination
+            .or_else(|| (self.kind == "http").then(|| HttpExecutor::destination(&value)).flatten());
+        if self.delay.is_some() && self.run_at.is_some() {
+            return Err(invalid("delay and runAt are both given", "send one of them"));
+        }
+        if let Some(queue) = &self.queue {
+            job = job.queue(queue);
+        }
+        if let Some(policy) = self.policy {
+            job = job.policy(policy_of(api, policy)?);
+        }
+        if let Some(key) = self.key {
+            job = job.key(key);
+        }
+        job = job.on_conflict(self.on_conflict.unwrap_or_default()).priority(self.priority.unwrap_or_default());
+        if let Some(Span(delay)) = self.delay {
+            job = job.after(delay);
+        }
+        if let Some(at) = self.run_at {
+            job = job.run_at(at);
+        }
+        if let Some(at) = self.deadline {
+            job = job.deadline(at);
+        }
+        if let Some(at) = self.start_by {
+            job = job.start_by(at);
+        }
+        if let Some(Span(timeout)) = self.timeout {
+            job = job.timeout(timeout);
+        }
+        if let Some(key) = self.ordering_key {
+            job = job.ordering_key(key);
+        }
+        if let Some(destination) = destination {
+            job = job.destination(destination);
+        }
+        if let Some(parent) = self.parent {
+            job = job.parent(parent);
+        }
+        Ok(self.labels.into_iter().fold(job, |job, (name, value)| job.label(name, value)))
+    }
+}
+
+fn not_json(error: &serde_json::Error) -> Refusal {
+    invalid(format!("the payload is not JSON: {error}"), "send any JSON value")
+}
+
+/// A policy by name or by value.
+pub(super) fn policy_of(api: &Api, policy: Value) -> Result<Policy, Refusal> {
+    match policy {
+        Value::String(name) => match api.inner.policies.get(&name) {
+            Some(policy) => Ok(policy.clone()),
+            None => Policy::preset(&name)
+                .map_err(|problem| invalid(problem, "all presets are at GET /api/v1/policies/presets")),
+        },
+        value => Policy::from_json(value).map_err(|problems| {
+            invalid(
+                format!("the policy is not understood: {}", problems.join("; ")),
+                "try it at POST /api/v1/policies/preview",
+            )
+        }),
+    }
+}
+
+/// Which jobs. Everything given must hold.
+#[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[into_params(parameter_in = Query)]
+pub(super) struct FilterForm {
+    /// In one of these states, separated by commas: waiting, running, succeeded, dead, cancelled.
+    #[param(example = "waiting,running")]
+    pub(super) state: Option<String>,
+    /// Of this kind.
+    pub(super) kind: Option<String>,
+    /// In this queue.
+    pub(super) queue: Option<String>,
+    /// For this destination.
+    pub(super) destination: Option<String>,
+    /// With this key.
+    pub(super) key: Option<String>,
+    /// With these labels, as `name:value`, separated by commas.
+    #[param(example = "customer:17")]
+    pub(super) label: Option<String>,
+    /// Whose last failure is of this group.
+    pub(super) group: Option<String>,
+    /// Belonging to this job.
+    #[param(value_type = Option<String>)]
+    #[schema(value_type = Option<String>)]
+    pub(super) parent: Option<JobId>,
+    /// Enqueued at this time or later.
+    #[param(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(super) from: Option<Timestamp>,
+    /// Enqueued before this time.
+    #[param(value_type = Option<String>, format = DateTime)]
+    #[schema(value_type = Option<String>, format = DateTime)]
+    pub(super) until: Option<Timestamp>,
+}
+
+impl FilterForm {
+    /// The filter, or what is wrong with it.
+    pub(super) fn into_filter(self) -> Result<Filter, Refusal> {
+        let states = self.state.iter().flat_map(|states| states.split(',')).map(|word| {
+            StateName::ALL.into_iter().find(|state| state.as_str() == word.trim()).ok_or_else(|| {
+                invalid(
+                    format!("there is no state {word:?}"),
+                    "write waiting, running, succeeded, dead or cancelled",
+                )
+            })
+        });
+        let labels = self.label.iter().flat_map(|labels| labels.split(',')).map(|label| {
+            label
+                .split_once(':')
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .ok_or_else(|| invalid(format!("{label:?} is no label"), "write it as name:value"))
+        });
+        Ok(Filter {
+            ids: Vec::new(),
+            states: states.collect::<Result<_, _>>()?,
+            kind: self.kind,
+            queue: self.queue,
+            key: self.key,
+            parent: self.parent,
+            labels: labels.collect::<Result<_, _>>()?,
+            fingerprint: self.group,
+            destination: self.destination,
+            created_from: self.from,
+            created_until: self.until,
+        })
+    }
+
+    /// Whether it names all jobs.
+    pub(super) fn is_empty(&self) -> bool {
+        let FilterForm { state, kind, queue, destination, key, label, group, parent, from, until } = self;
+        let words = [state, kind, queue, destination, key, label, group];
+        words.into_iter().all(Option::is_none) && parent.is_none() && from.is_none() && until.is_none()
+    }
+}
+
+/// Reads a word that may be missing, as a query string has it.
+pub(super) fn span_in_query<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
+    let text: Option<String> = Option::deserialize(d)?;
+    text.map(|text| span::parse(&text).map_err(serde::de::Error::custom)).transpose()
+}

@@ -1,0 +1,308 @@
+//! Jobs: put in, one or many; looked at, one or many.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use redrive::{Enqueued, Error, ErrorKind, How, JobDetail, JobId, NewJob, PAGE_MAX, Page, StateName, mins};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::Api;
+use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
+use super::forms::{FilterForm, JobForm, span_in_query};
+use super::views::{DetailView, JobView, PageView};
+use crate::door::{Refusal, Scope, Who};
+
+/// How long a caller may wait for a job's end.
+const WAIT_MAX: Duration = mins(5);
+
+/// What became of a job that was put in.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct EnqueuedView {
+    /// The job: the new one, or the one that was there already.
+    #[schema(value_type = String, format = Uuid)]
+    pub(super) id: JobId,
+    #[schema(value_type = String, example = "waiting")]
+    pub(super) state: StateName,
+    /// Whether one with its key was there already.
+    pub(super) deduplicated: bool,
+    /// Whether that one has the new content now.
+    pub(super) replaced: bool,
+}
+
+impl EnqueuedView {
+    /// What was enqueued, with where it stands.
+    pub(super) async fn of(api: &Api, enqueued: Enqueued) -> Result<EnqueuedView, Refusal> {
+        let state = match enqueued.how {
+            How::Existing => api.engine().get(enqueued.id).await?.map(|detail| detail.job.state.name()),
+            How::Created | How::Replaced => None,
+        };
+        Ok(EnqueuedView {
+            id: enqueued.id,
+            state: state.unwrap_or(StateName::Waiting),
+            deduplicated: enqueued.how == How::Existing,
+            replaced: enqueued.how == How::Replaced,
+        })
+    }
+}
+
+/// Puts a job in. When this answers, it is durable.
+#[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = JobForm, responses(
+    (status = 201, body = Envelope<EnqueuedView>, description = "It is new"),
+    (status = 200, body = Envelope<EnqueuedView>, description = "One with its key was there already"),
+    (status = "4XX", body = Refused),
+    (status = 503, body = Refused, description = "The queue is full, or the store does not answer"),
+))]
+pub(super) async fn create(state: State<Api>, who: Who, body: Body<JobForm>) -> Answer<EnqueuedView> {
+    who.need(Scope::Enqueue)?;
+    let job = body.0.into_job(&state)?;
+    let enqueued = state.engine().enqueue(job).await.map_err(|error| not_enqueued(&state, error))?;
+    let view = EnqueuedView::of(&state, enqueued).await?;
+    if enqueued.how == How::Created { created(view) } else { ok(view) }
+}
+
+/// An unknown queue is a mistake of the caller, who knows nothing of engines.
+fn not_enqueued(api: &Api, error: Error) -> Refusal {
+    let names: Vec<&str> = api.engine().queues().map(|queue| queue.name()).collect();
+    match error.kind() {
+        ErrorKind::Invalid if error.to_string().starts_with("there is no queue") => {
+            let message = error.to_string().lines().next().unwrap_or_default().to_owned();
+            let hint = format!("the queues are {}; add one to the configuration as [queues.NAME]", names.join(", "));
+            invalid(message, hint)
+        }
+        _ => error.into(),
+    }
+}
+
+/// What became of one of many.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(untagged)]
+pub(super) enum EntryView {
+    /// It was put in.
+    Good(EnqueuedView),
+    /// It was not.
+    Bad {
+        /// Why.
+        error: EntryError,
+    },
+}
+
+/// Why one of many was not put in.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct EntryError {
+    code: &'static str,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<String>,
+}
+
+impl From<Refusal> for EntryView {
+    fn from(refusal: Refusal) -> EntryView {
+        let Refusal { code, message, hint, .. } = refusal;
+        EntryView::Bad { error: EntryError { code, message, hint } }
+    }
+}
+
+/// Puts many jobs in, at most 1,000. Each is answered by itself, in the order they were sent.
+#[utoipa::path(post, path = "/jobs/bulk", tag = "jobs", request_body = Vec<JobForm>, responses(
+    (status = 200, body = Envelope<Vec<EntryView>>),
+    (status = "4XX", body = Refused),
+    (status = 503, body = Refused),
+))]
+pub(super) async fn create_many(
+    state: State<Api>,
+    who: Who,
+    body: Body<Vec<JobForm>>,
+) -> Answer<Vec<EntryView>> {
+    who.need(Scope::Enqueue)?;
+    let (count, most) = (body.0.len(), state.inner.batch);
+    if count > most {
+        return Err(Refusal::new(413, "RETRY_TOO_LARGE", format!("{count} jobs in one call; {most} are allowed"))
+            .hint("send them in several calls"));
+    }
+    let jobs: Vec<Result<NewJob, Refusal>> = body.0.into_iter().map(|form| form.into_job(&state)).collect();
+    let good: Vec<NewJob> = jobs.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
+    let mut enqueued = enqueue_each(&state, good).await.into_iter();
+    let mut entries = Vec::with_capacity(count);
+    for job in jobs {
+        entries.push(match job {
+            Err(refusal) => refusal.into(),
+            Ok(_) => match enqueued.next() {
+                Some(Ok(enqueued)) => EntryView::Good(EnqueuedView::of(&state, enqueued).await?),
+                Some(Err(refusal)) => refusal.into(),
+                None => Refusal::new(500, "RETRY_INTERNAL", "a job was left without an answer").into(),
+            },
+        });
+    }
+    ok(entries)
+}
+
+/// All in one transaction if that is possible, else each by itself, so that one cannot fail its neighbours.
+async fn enqueue_each(api: &Api, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Refusal>> {
+    if let Ok(enqueued) = api.engine().enqueue_all(jobs.clone()).await {
+        return enqueued.into_iter().map(Ok).collect();
+    }
+    let mut answers = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        answers.push(api.engine().enqueue(job).await.map_err(|error| not_enqueued(api, error)));
+    }
+    answers
+}
+
+/// Whether to wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct WaitForm {
+    /// Answers when the job is final, or after this long: `30s`.
+    #[serde(default, deserialize_with = "span_in_query")]
+    #[param(value_type = Option<String>, example = "30s")]
+    wait: Option<Duration>,
+}
+
+/// One job with its history.
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = Uuid), WaitForm), responses(
+    (status = 200, body = Envelope<DetailView>),
+    (status = "4XX", body = Refused),
+    (status = 503, body = Refused),
+))]
+pub(super) async fn get(state: State<Api>, who: Who, id: Path<JobId>, query: Query<WaitForm>) -> Answer<DetailView> {
+    who.need(Scope::Read)?;
+    let wait = query.0.wait.unwrap_or_default().min(WAIT_MAX);
+    let detail = ended(&state, id.0, wait).await?;
+    ok(DetailView::of(detail, &who))
+}
+
+/// The job when it is final, or as it is when the time is over.
+async fn ended(api: &Api, id: JobId, wait: Duration) -> Result<JobDetail, Refusal> {
+    // Listening before looking: an end in between is not missed.
+    let mut events = api.engine().events();
+    let over = tokio::time::sleep(wait);
+    tokio::pin!(over);
+    // Others may end it, of whom nothing is heard here.
+    let mut look = tokio::time::interval(Duration::from_millis(500));
+    loop {
+        let detail = find(api, id).await?;
+        if wait.is_zero() || detail.job.state.name().is_final() {
+            return Ok(detail);
+        }
+        loop {
+            tokio::select! { biased;
+                () = &mut over => return find(api, id).await,
+                event = events.recv() => match event {
+                    Ok(event) if event.job != id => {}
+                    _ => break,
+                },
+                _ = look.tick() => break,
+            }
+        }
+    }
+}
+
+pub(super) async fn find(api: &Api, id: JobId) -> Result<JobDetail, Refusal> {
+    api.engine().get(id).await?.ok_or_else(|| missing(id))
+}
+
+pub(super) fn missing(id: JobId) -> Refusal {
+    Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no job {id}"))
+        .hint("it may have been finished and forgotten; look at its id again")
+}
+
+/// Which part of a list.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct ListForm {
+    state: Option<String>,
+    kind: Option<String>,
+    queue: Option<String>,
+    destination: Option<String>,
+    key: Option<String>,
+    /// As `name:value`, separated by commas.
+    label: Option<String>,
+    /// Whose last failure is of this group.
+    group: Option<String>,
+    #[param(value_type = Option<String>)]
+    parent: Option<JobId>,
+    /// Enqueued at this time or later.
+    #[param(value_type = Option<String>, format = DateTime)]
+    from: Option<redrive::Timestamp>,
+    /// Enqueued before this time.
+    #[param(value_type = Option<String>, format = DateTime)]
+    until: Option<redrive::Timestamp>,
+    /// At most this many: 1 to 1,000, 100 if not given.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The last answer's `nextCursor`.
+    cursor: Option<String>,
+}
+
+impl ListForm {
+    pub(super) fn into_parts(self) -> Result<(FilterForm, Page), Refusal> {
+        let page = page(self.limit, self.cursor.as_deref())?;
+        let ListForm { state, kind, queue, destination, key, label, group, parent, from, until, .. } = self;
+        Ok((FilterForm { state, kind, queue, destination, key, label, group, parent, from, until }, page))
+    }
+}
+
+/// A part of a list, within its limits.
+pub(super) fn page(limit: Option<usize>, cursor: Option<&str>) -> Result<Page, Refusal> {
+    let limit = limit.unwrap_or(100);
+    if !(1..=PAGE_MAX).contains(&limit) {
+        return Err(invalid(format!("limit is {limit}"), format!("write a number from 1 to {PAGE_MAX}")));
+    }
+    let before = cursor
+        .map(|cursor| {
+            let place = cursor.strip_prefix('c').and_then(|place| i64::from_str_radix(place, 16).ok());
+            place.ok_or_else(|| invalid(format!("{cursor:?} is no cursor"), "send the nextCursor of the last answer"))
+        })
+        .transpose()?;
+    Ok(Page { before, limit })
+}
+
+pub(super) fn cursor(place: i64) -> String {
+    format!("c{place:x}")
+}
+
+/// Jobs that match, newest first.
+#[utoipa::path(get, path = "/jobs", tag = "jobs", params(ListForm), responses(
+    (status = 200, body = Envelope<PageView<JobView>>),
+    (status = "4XX", body = Refused),
+    (status = 503, body = Refused),
+))]
+pub(super) async fn list(state: State<Api>, who: Who, query: Query<ListForm>) -> Answer<PageView<JobView>> {
+    who.need(Scope::Read)?;
+    let (filter, page) = query.0.into_parts()?;
+    ok(list_of(&state, &who, filter, page).await?)
+}
+
+pub(super) async fn list_of(
+    api: &Api,
+    who: &Who,
+    filter: FilterForm,
+    page: Page,
+) -> Result<PageView<JobView>, Refusal> {
+    let paged = api.engine().list(&filter.into_filter()?, page).await?;
+    let items = paged.jobs.into_iter().map(|job| JobView::of(job, who)).collect();
+    Ok(PageView { items, next_cursor: paged.next.map(cursor) })
+}
+
+/// Forgets a finished job.
+#[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, body = Envelope<Deleted>),
+    (status = "4XX", body = Refused),
+    (status = 503, body = Refused),
+))]
+pub(super) async fn delete(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<Deleted> {
+    who.need(Scope::Operate)?;
+    state.engine().delete(id.0).await?;
+    ok(Deleted { id: id.0 })
+}
+
+/// What was forgotten.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Deleted {
+    #[schema(value_type = String, format = Uuid)]
+    id: JobId,
+}

@@ -1,0 +1,281 @@
+//! Retries of what failed elsewhere, in the words of those who asked for them: a task, its type, and the error.
+
+use axum::extract::State;
+use redrive::{
+    Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName, Timestamp, span,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
+use super::forms::policy_of;
+use super::jobs::{EnqueuedView, cursor, find, page};
+use super::stats::{Totals, totals};
+use super::views::last_error;
+use crate::door::{Refusal, Scope, Who};
+
+/// The policy of retries that bring none.
+const PRESET: &str = "media";
+/// Waiting jobs that are looked through for one page of retries.
+const LOOK_MAX: usize = 1_000;
+
+/// Something that failed outside.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({ "taskId": "movie-17", "taskType": "metadata_fetch", "payload": { "title": "Up" }, "error": "TIMEOUT: no answer after 10 s" }))]
+pub(super) struct RetryForm {
+    /// The task: a second retry of the same one is not queued.
+    task_id: String,
+    /// Its type, which says who runs it.
+    task_type: String,
+    /// Its data: any JSON.
+    #[serde(default)]
+    #[schema(value_type = Value)]
+    payload: Option<Box<RawValue>>,
+    /// What it failed of: a text, in which a leading `CODE:` is understood, or an object.
+    error: ErrorForm,
+    /// The name of a policy, or a policy; `media` if not given.
+    #[schema(value_type = Option<Value>)]
+    policy: Option<Value>,
+}
+
+/// What something failed of.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(untagged)]
+enum ErrorForm {
+    /// `TIMEOUT: no answer`.
+    Text(String),
+    /// What is known of it.
+    Known {
+        code: Option<String>,
+        message: String,
+        status: Option<u16>,
+    },
+}
+
+impl ErrorForm {
+    fn into_failure(self) -> Failure {
+        let (code, status, message) = match self {
+            ErrorForm::Text(text) => {
+                let code = leading_code(&text).map(str::to_owned);
+                (code, None, text)
+            }
+            ErrorForm::Known { code, message, status } => (code, status, message),
+        };
+        let failure = match (code, status) {
+            (Some(code), _) => Failure::from_code(code, message),
+            (None, Some(status)) => Failure::from_status(status, message),
+            (None, None) => Failure::from_text(message),
+        };
+        match status {
+            Some(status) => failure.status(status),
+            None => failure,
+        }
+    }
+}
+
+/// `TIMEOUT` of `TIMEOUT: no answer`.
+fn leading_code(text: &str) -> Option<&str> {
+    let (code, _) = text.split_once(':')?;
+    let is_code = code.len() >= 2
+        && code.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
+        && code.starts_with(|c: char| c.is_ascii_uppercase());
+    is_code.then_some(code)
+}
+
+/// Queues a retry of something that failed outside.
+#[utoipa::path(post, path = "/retry", tag = "retry", request_body = RetryForm, responses(
+    (status = 201, body = Envelope<EnqueuedView>, description = "It is queued"),
+    (status = 200, body = Envelope<EnqueuedView>, description = "It was queued already"),
+    (status = "4XX", body = Refused),
+    (status = 503, body = Refused),
+))]
+pub(super) async fn queue(state: State<Api>, who: Who, body: Body<RetryForm>) -> Answer<EnqueuedView> {
+    who.need(Scope::Enqueue)?;
+    let RetryForm { task_id, task_type, payload, error, policy } = body.0;
+    if task_id.is_empty() {
+        return Err(invalid("taskId is empty", "send the id of the task that failed"));
+    }
+    let policy = policy_of(&state, policy.unwrap_or_else(|| PRESET.into()))?;
+    let failure = error.into_failure();
+    refuse_hopeless(&policy, &failure)?;
+    let text = payload.as_ref().map_or("null", |payload| payload.get());
+    let json = Json::parse(text).map_err(|error| invalid(format!("failed to marshal payload: {error}"), "send JSON"))?;
+    let job = NewJob::of_kind(&task_type, json).key(task_id).policy(policy).failed_outside(failure);
+    let enqueued = state.engine().enqueue(job).await?;
+    let view = EnqueuedView::of(&state, enqueued).await?;
+    if enqueued.how == How::Created { created(view) } else { ok(view) }
+}
+
+fn refuse_hopeless(policy: &Policy, failure: &Failure) -> Result<(), Refusal> {
+    let verdict = policy.classify(failure);
+    if verdict.class.is_retryable() {
+        return Ok(());
+    }
+    let message = format!("error is not retryable: {}", failure.message);
+    Err(Refusal::new(422, "RETRY_NOT_RETRYABLE", message).hint(format!(
+        "it is {} ({}); see why at POST /api/v1/classify, or bring a policy with a rule for it",
+        verdict.class.name(),
+        verdict.rule
+    )))
+}
+
+/// A retry that waits or runs.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RetryView {
+    #[schema(value_type = String, format = Uuid)]
+    id: JobId,
+    task_id: String,
+    task_type: String,
+    /// Retries made.
+    attempt_count: u32,
+    /// Retries allowed; not given if they are only limited by time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_attempts: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_error: Option<String>,
+    #[schema(value_type = String, format = DateTime)]
+    next_attempt_at: Timestamp,
+    /// For people: `3s`.
+    time_until_retry: String,
+}
+
+impl RetryView {
+    fn of(job: &Job, last_error: Option<String>, now: Timestamp) -> RetryView {
+        // Whole seconds, rounded up, as a countdown shows them.
+        let left = job.due_at().since(now);
+        let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        RetryView {
+            id: job.id,
+            task_id: job.extras().key.as_deref().map_or_else(|| job.id.to_string(), ToOwned::to_owned),
+            task_type: job.kind.to_string(),
+            attempt_count: job.ledger.failures,
+            max_attempts: job.policy.retries_allowed(job.origin),
+            last_error,
+            next_attempt_at: job.due_at(),
+            time_until_retry: span::format(redrive::secs(seconds)),
+        }
+    }
+}
+
+/// Which part.
+#[derive(Debug, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(super) struct PendingForm {
+    /// At most this many: 1 to 1,000, 100 if not given.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The last answer's `nextCursor`.
+    cursor: Option<String>,
+}
+
+/// Retries that wait.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PendingView {
+    /// The next one first.
+    items: Vec<RetryView>,
+    stats: Totals,
+    /// Send it as `cursor` for what comes next; missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+/// Whether a waiting job is a retry, here or of something that failed outside.
+fn is_retry(job: &Job) -> bool {
+    job.origin == Origin::External || job.ledger.failures > 0 || job.ledger.crashes > 0
+}
+
+/// What waits to be tried again, the next one first.
+#[utoipa::path(get, path = "/retry/pending", tag = "retry", params(PendingForm), responses(
+    (status = 200, body = Envelope<PendingView>),
+    (status = "4XX", body = Refused),
+    (status = 503, body = Refused),
+))]
+pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingForm>) -> Answer<PendingView> {
+    who.need(Scope::Read)?;
+    let mut wanted = page(query.0.limit, query.0.cursor.as_deref())?;
+    let limit = wanted.limit;
+    let filter = Filter { states: vec![StateName::Waiting], ..Filter::default() };
+    let (mut jobs, mut looked) = (Vec::new(), 0);
+    loop {
+        let paged = state.engine().list(&filter, wanted).await?;
+        looked += paged.jobs.len();
+        jobs.extend(paged.jobs.into_iter().filter(is_retry));
+        wanted.before = paged.next;
+        if paged.next.is_none() || jobs.len() >= limit || looked >= LOOK_MAX {
+            break;
+        }
+        wanted.limit = limit - jobs.len();
+    }
+    jobs.sort_by_key(|job| (job.due_at(), job.seq));
+    let now = state.engine().now();
+    let mut items = Vec::with_capacity(jobs.len());
+    for job in &jobs {
+        let error = state.engine().get(job.id).await?.and_then(|detail| last_error(&detail.attempts));
+        items.push(RetryView::of(job, error, now));
+    }
+    let stats = totals(&state).await?;
+    ok(PendingView { items, stats, next_cursor: wanted.before.map(cursor) })
+}
+
+/// Tries something again at once.
+#[utoipa::path(post, path = "/retry/{id}/trigger", tag = "retry", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, body = Envelope<RetryView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn trigger(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<RetryView> {
+    who.need(Scope::Operate)?;
+    let detail = found(&state, id.0).await?;
+    if let Standing::Dead { why, .. } = detail.job.state {
+        let message = format!("retry item {} is exhausted: it is dead ({})", id.0, why.as_str());
+        return Err(Refusal::new(409, "RETRY_EXHAUSTED", message)
+            .hint(format!("bring it back with POST /api/v1/jobs/{}/redrive", id.0)));
+    }
+    state.engine().retry_now(id.0).await?;
+    let detail = found(&state, id.0).await?;
+    ok(RetryView::of(&detail.job, last_error(&detail.attempts), state.engine().now()))
+}
+
+async fn found(api: &Api, id: JobId) -> Result<redrive::JobDetail, Refusal> {
+    find(api, id).await.map_err(|mut refusal| {
+        refusal.message = format!("retry item not found: {id}");
+        refusal
+    })
+}
+
+/// Gives a retry up.
+#[utoipa::path(delete, path = "/retry/{id}", tag = "retry", params(("id" = String, Path, format = Uuid)), responses(
+    (status = 200, body = Envelope<Cancelled>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<Cancelled> {
+    who.need(Scope::Operate)?;
+    found(&state, id.0).await?;
+    state.engine().cancel(id.0).await?;
+    ok(Cancelled { id: id.0 })
+}
+
+/// What was given up.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct Cancelled {
+    #[schema(value_type = String, format = Uuid)]
+    id: JobId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_word_in_capitals_before_a_colon_is_a_code() {
+        assert_eq!(leading_code("TIMEOUT: no answer"), Some("TIMEOUT"));
+        assert_eq!(leading_code("RATE_LIMIT:"), Some("RATE_LIMIT"));
+        assert_eq!(leading_code("dial tcp: timeout"), None);
+        assert_eq!(leading_code("timeout"), None);
+        assert_eq!(leading_code("503: unavailable"), None);
+    }
+}

@@ -1,0 +1,265 @@
+//! What callers see.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redrive::{
+    Activity, AttemptRecord, Failure, Job, JobDetail, JobId, Json, Policy, Reason, State, StateName, Timestamp,
+    span,
+};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::door::{Scope, Who};
+
+/// A job.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct JobView {
+    #[schema(value_type = String, format = Uuid)]
+    pub(super) id: JobId,
+    pub(super) kind: Arc<str>,
+    pub(super) queue: Arc<str>,
+    /// `waiting`, `running`, `succeeded`, `dead` or `cancelled`.
+    #[schema(value_type = String, example = "waiting")]
+    pub(super) state: StateName,
+    /// Why it waits.
+    #[schema(value_type = Option<String>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<Reason>,
+    /// Until when it waits.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) due_at: Option<Timestamp>,
+    /// Since when it runs.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) running_since: Option<Timestamp>,
+    /// When it ended.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) finished_at: Option<Timestamp>,
+    /// Why it was given up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) why: Option<&'static str>,
+    /// Its data; left out for whoever may not read it.
+    #[schema(value_type = Option<serde_json::Value>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) payload: Option<Json>,
+    pub(super) priority: i16,
+    #[schema(value_type = serde_json::Value)]
+    pub(super) policy: Arc<Policy>,
+    /// Runs that have ended. Only ever grows.
+    pub(super) attempt: u32,
+    /// Runs that failed: what the policy counts.
+    pub(super) failures: u32,
+    /// How many retries the policy allows; not given if they are only limited by time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) retries_allowed: Option<u32>,
+    pub(super) crashes: u32,
+    pub(super) snoozes: u32,
+    pub(super) holds: u32,
+    pub(super) interruptions: u32,
+    /// Times it was brought back from the dead.
+    pub(super) generation: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) ordering_key: Option<Arc<str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) destination: Option<Arc<str>>,
+    #[schema(value_type = Option<String>, format = Uuid)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) parent: Option<JobId>,
+    pub(super) labels: BTreeMap<String, String>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) deadline: Option<Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) start_by: Option<Timestamp>,
+    /// How long one attempt may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) timeout: Option<String>,
+    #[schema(value_type = String, format = DateTime)]
+    pub(super) created_at: Timestamp,
+}
+
+impl JobView {
+    /// As this caller may see it.
+    pub(super) fn of(job: Job, who: &Who) -> JobView {
+        let state = job.state.name();
+        let (mut reason, mut due_at, mut running_since, mut finished_at, mut why) = (None, None, None, None, None);
+        match &job.state {
+            State::Waiting { due_at: due, reason: because } => (reason, due_at) = (Some(*because), Some(*due)),
+            State::Running { since } => running_since = Some(*since),
+            State::Succeeded { at } | State::Cancelled { at } => finished_at = Some(*at),
+            State::Dead { at, why: because } => (finished_at, why) = (Some(*at), Some(because.as_str())),
+        }
+        let retries_allowed = job.policy.retries_allowed(job.origin);
+        let timeout = job.timeout().map(span::format);
+        let extras = job.extras().clone();
+        JobView {
+            id: job.id,
+            kind: job.kind,
+            queue: job.queue,
+            state,
+            reason,
+            due_at,
+            running_since,
+            finished_at,
+            why,
+            payload: who.may(&Scope::ReadPayload).then_some(job.payload),
+            priority: job.priority,
+            policy: job.policy,
+            attempt: job.ledger.attempt,
+            failures: job.ledger.failures,
+            retries_allowed,
+            crashes: job.ledger.crashes,
+            snoozes: job.ledger.snoozes,
+            holds: job.ledger.holds,
+            interruptions: job.ledger.interruptions,
+            generation: job.ledger.generation,
+            key: extras.key,
+            ordering_key: extras.ordering_key,
+            destination: extras.destination,
+            parent: extras.parent,
+            labels: extras.labels,
+            deadline: extras.deadline,
+            start_by: extras.start_by,
+            timeout,
+            created_at: job.created_at,
+        }
+    }
+}
+
+/// A job with its history.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct DetailView {
+    #[serde(flatten)]
+    pub(super) job: JobView,
+    /// What it failed of last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<String>,
+    /// Oldest first; a success is not among them.
+    pub(super) attempts: Vec<AttemptView>,
+    /// What it left behind; left out for whoever may not read it.
+    #[schema(value_type = Option<serde_json::Value>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) output: Option<Json>,
+}
+
+impl DetailView {
+    pub(super) fn of(detail: JobDetail, who: &Who) -> DetailView {
+        DetailView {
+            last_error: last_error(&detail.attempts),
+            attempts: detail.attempts.into_iter().map(AttemptView::of).collect(),
+            output: detail.output.filter(|_| who.may(&Scope::ReadPayload)),
+            job: JobView::of(detail.job, who),
+        }
+    }
+}
+
+/// What a job failed of last.
+pub(super) fn last_error(attempts: &[AttemptRecord]) -> Option<String> {
+    attempts.iter().rev().find_map(|attempt| attempt.failure.as_ref()).map(|failure| failure.message.clone())
+}
+
+/// One attempt that did not succeed.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AttemptView {
+    /// Its number; 0 if it was made outside.
+    attempt: u32,
+    #[schema(value_type = String, format = DateTime)]
+    started_at: Timestamp,
+    #[schema(value_type = String, format = DateTime)]
+    ended_at: Timestamp,
+    /// How it ended.
+    #[schema(value_type = String, example = "failed")]
+    ending: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<FailureView>,
+    /// The group of failures it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    /// The rule that classified it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    /// When it was to be tried again.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_at: Option<Timestamp>,
+}
+
+impl AttemptView {
+    fn of(record: AttemptRecord) -> AttemptView {
+        AttemptView {
+            attempt: record.attempt,
+            started_at: record.started_at,
+            ended_at: record.ended_at,
+            ending: record.ending.as_str(),
+            failure: record.failure.as_ref().map(FailureView::of),
+            group: record.fingerprint,
+            rule: record.rule,
+            next_at: record.next_at,
+        }
+    }
+}
+
+/// Why an attempt failed.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct FailureView {
+    /// `transient`, `rate_limited`, `permanent`, `needs_auth` or `unknown_outcome`.
+    class: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<u16>,
+    message: String,
+}
+
+impl FailureView {
+    pub(super) fn of(failure: &Failure) -> FailureView {
+        FailureView {
+            class: failure.class.name(),
+            code: failure.code.clone(),
+            status: failure.status,
+            message: failure.message.clone(),
+        }
+    }
+}
+
+/// A part of a list.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PageView<T> {
+    pub(super) items: Vec<T>,
+    /// Send it as `cursor` for what comes next; missing at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) next_cursor: Option<String>,
+}
+
+/// A line of the activity log.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ActivityView {
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    #[schema(value_type = String, example = "dead")]
+    what: redrive::What,
+    #[schema(value_type = String, format = Uuid)]
+    job: JobId,
+    kind: Arc<str>,
+    queue: Arc<str>,
+    message: String,
+}
+
+impl From<Activity> for ActivityView {
+    fn from(line: Activity) -> ActivityView {
+        let Activity { at, what, job, kind, queue, message } = line;
+        ActivityView { at, what, job, kind, queue, message }
+    }
+}

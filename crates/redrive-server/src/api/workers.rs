@@ -1,0 +1,400 @@
+//! Workers elsewhere, in any language: they lease jobs, say that they are still there, and report what came of it.
+//!
+//! A worker is known by an id that it is given with its first lease. A lease is a token: whoever has it may settle that
+//! attempt, and nothing else. Nothing of either is kept in the process, so a server may be replaced in between.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use redrive::{
+    ClaimId, Failure, HolderId, JobId, Json, LEASE_MAX, Lease, Lending, Outcome, Renewal, Settled, Timestamp,
+    mins, secs,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
+use super::forms::Span;
+use super::views::JobView;
+use crate::door::{Refusal, Scope, Who};
+
+/// How long a worker may be silent unless it says otherwise.
+const LEASE_FOR: Duration = secs(30);
+/// The longest silence.
+const LEASE_FOR_MAX: Duration = mins(60);
+/// The longest wait for a job.
+const WAIT_MAX: Duration = secs(60);
+
+/// What a worker asks for.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({ "worker": "resizer-1", "kinds": ["resize"], "limit": 5, "wait": "20s" }))]
+pub(super) struct LeaseForm {
+    /// The id that the first answer gave; a worker without one gets one.
+    worker_id: Option<String>,
+    /// What it is called where people look.
+    worker: Option<String>,
+    /// Jobs of these kinds.
+    kinds: Vec<String>,
+    /// From these queues; from all if none is named.
+    #[serde(default)]
+    queues: Vec<String>,
+    /// At most this many: 1 to 1,000, 1 if not given.
+    #[schema(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// How long to wait for the first one, at most a minute; not at all if not given.
+    wait: Option<Span>,
+    /// How long the worker may be silent before its jobs go to others: 1 s to 1 h, 30 s if not given.
+    lease_for: Option<Span>,
+}
+
+/// What a worker gets.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LeasesView {
+    /// Send it with the next request.
+    worker_id: String,
+    /// Until when the jobs are its own, unless it is heard of before.
+    #[schema(value_type = String, format = DateTime)]
+    lease_until: Timestamp,
+    jobs: Vec<LeasedView>,
+}
+
+/// A leased job.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct LeasedView {
+    /// The right to settle this attempt.
+    lease: String,
+    /// Which run this is.
+    run: u32,
+    #[serde(flatten)]
+    job: JobView,
+}
+
+/// Leases jobs, as soon as there are some.
+#[utoipa::path(post, path = "/workers/lease", tag = "workers", request_body = LeaseForm, responses(
+    (status = 200, body = Envelope<LeasesView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) -> Answer<LeasesView> {
+    let LeaseForm { worker_id, worker, mut kinds, queues, limit, wait, lease_for } = body.0;
+    let queues = queues_for(&state, &who, queues)?;
+    let lease_for = lease_span(lease_for)?;
+    let limit = limit.unwrap_or(1);
+    if !(1..=LEASE_MAX).contains(&limit) {
+        return Err(invalid(format!("limit is {limit}"), format!("write a number from 1 to {LEASE_MAX}")));
+    }
+    if kinds.is_empty() || kinds.len() > 100 {
+        return Err(invalid("kinds must name 1 to 100 kinds", "send the kinds that the worker can run"));
+    }
+    kinds.sort();
+    kinds.dedup();
+    let worker = match worker_id {
+        Some(id) => {
+            let id = holder(&id)?;
+            kept(&state, id, lease_for).await?;
+            id
+        }
+        None => state.engine().join(worker.as_deref().unwrap_or("worker"), lease_for).await?,
+    };
+    let wait = wait.map_or(Duration::ZERO, |wait| wait.0).min(WAIT_MAX).min(lease_for / 2);
+    let kinds = kinds.into_iter().map(Arc::from).collect();
+    let leased = state.engine().lease(&Lending { worker, kinds, queues, limit, wait }).await?;
+    // What was waited for has used up some of it.
+    kept(&state, worker, lease_for).await?;
+    let lease_until = state.engine().now() + lease_for;
+    let insider = Who { scopes: vec![Scope::ReadPayload], ..who };
+    let view = |(lease, job): (Lease, redrive::Job)| LeasedView {
+        lease: write(&lease),
+        run: job.attempt(),
+        job: JobView::of(job, &insider),
+    };
+    ok(LeasesView {
+        worker_id: format!("{:032x}", worker.0),
+        lease_until,
+        jobs: leased.into_iter().map(view).collect(),
+    })
+}
+
+/// The queues a worker may work on.
+fn queues_for(api: &Api, who: &Who, named: Vec<String>) -> Result<Vec<Arc<str>>, Refusal> {
+    if who.may(&Scope::Work) {
+        return Ok(named.into_iter().map(Arc::from).collect());
+    }
+    let mine = |name: &str| who.may(&Scope::WorkOn(name.to_owned()));
+    match named.iter().find(|name| !mine(name)) {
+        Some(foreign) => return Err(who.need(Scope::WorkOn(foreign.clone())).err().unwrap_or_else(lost)),
+        None if !named.is_empty() => return Ok(named.into_iter().map(Arc::from).collect()),
+        None => {}
+    }
+    let all: Vec<Arc<str>> =
+        api.engine().queues().map(|queue| queue.name()).filter(|name| mine(name)).map(Arc::from).collect();
+    if all.is_empty() { Err(who.need(Scope::Work).err().unwrap_or_else(lost)) } else { Ok(all) }
+}
+
+fn lease_span(asked: Option<Span>) -> Result<Duration, Refusal> {
+    let lease = asked.map_or(LEASE_FOR, |asked| asked.0);
+    if lease < secs(1) || lease > LEASE_FOR_MAX {
+        return Err(invalid("leaseFor is out of range", "write a duration from 1s to 1h"));
+    }
+    Ok(lease)
+}
+
+fn holder(text: &str) -> Result<HolderId, Refusal> {
+    let id = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
+    id.map(HolderId).ok_or_else(|| invalid(format!("{text:?} is no workerId"), "send the one you were given"))
+}
+
+/// The lease is lost: somebody else has the job by now, or it was taken back.
+fn lost() -> Refusal {
+    Refusal::new(409, "RETRY_LEASE_LOST", "this lease is lost: nothing was changed")
+        .hint("drop the job; it is tried again elsewhere, or was cancelled")
+}
+
+async fn kept(api: &Api, worker: HolderId, lease: Duration) -> Result<Vec<Lease>, Refusal> {
+    match api.engine().keep(worker, lease).await? {
+        Renewal::Kept { lost } => Ok(lost),
+        Renewal::Gone => Err(Refusal::new(409, "RETRY_LEASE_LOST", "this worker was silent for too long and is forgotten")
+            .hint("drop what it holds, and lease again without a workerId")),
+    }
+}
+
+/// A worker is still there.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct HeartbeatForm {
+    worker_id: String,
+    /// How long it may be silent from now on.
+    lease_for: Option<Span>,
+}
+
+/// How its leases stand.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HeartbeatView {
+    #[schema(value_type = String, format = DateTime)]
+    lease_until: Timestamp,
+    /// Jobs that were taken away: stop working on them.
+    #[schema(value_type = Vec<String>)]
+    lost: Vec<JobId>,
+}
+
+/// Says that a worker is still there: it keeps everything it has leased, however much that is.
+#[utoipa::path(post, path = "/workers/heartbeat", tag = "workers", request_body = HeartbeatForm, responses(
+    (status = 200, body = Envelope<HeartbeatView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn heartbeat(state: State<Api>, who: Who, body: Body<HeartbeatForm>) -> Answer<HeartbeatView> {
+    works(&who)?;
+    let lease_for = lease_span(body.0.lease_for)?;
+    let lost = kept(&state, holder(&body.0.worker_id)?, lease_for).await?;
+    let lost = lost.into_iter().map(|lease| lease.job).collect();
+    ok(HeartbeatView { lease_until: state.engine().now() + lease_for, lost })
+}
+
+/// Whoever may work somewhere; on what, the lease itself says.
+fn works(who: &Who) -> Result<(), Refusal> {
+    let somewhere = who.scopes.iter().any(|scope| matches!(scope, Scope::WorkOn(_)));
+    if somewhere { Ok(()) } else { who.need(Scope::Work) }
+}
+
+/// A lease as text: the claim, the job, its place and the attempt.
+fn write(lease: &Lease) -> String {
+    format!("{:032x}{:032x}{:016x}{:08x}", lease.claim.0, lease.job.as_u128(), lease.seq, lease.attempt)
+}
+
+/// Reads what [`write`] wrote. Whatever else it is, is a lease that nobody has.
+fn read(text: &str) -> Result<Lease, Refusal> {
+    let part = |from: usize, to: usize| u128::from_str_radix(text.get(from..to)?, 16).ok();
+    let lease = || {
+        let job = part(32, 64)?;
+        let id = format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            job >> 96,
+            (job >> 80) & 0xffff,
+            (job >> 64) & 0xffff,
+            (job >> 48) & 0xffff,
+            job & 0xffff_ffff_ffff
+        );
+        Some(Lease {
+            claim: ClaimId(part(0, 32)?),
+            job: id.parse().ok()?,
+            seq: i64::try_from(part(64, 80)?).ok()?,
+            attempt: u32::try_from(part(80, 88)?).ok()?,
+        })
+    };
+    if text.len() == 88 && text.is_ascii() { lease().ok_or_else(lost) } else { Err(lost()) }
+}
+
+async fn report(api: &Api, who: &Who, token: &str, outcome: Outcome) -> Answer<ReportView> {
+    works(who)?;
+    let lease = read(token)?;
+    if !who.may(&Scope::Work) {
+        let queue = api.engine().get(lease.job).await?.map(|detail| detail.job.queue.to_string());
+        who.need(Scope::WorkOn(queue.unwrap_or_default()))?;
+    }
+    match api.engine().report(lease, outcome).await? {
+        Settled::Refused => Err(lost()),
+        Settled::Applied => {
+            let state = api.engine().get(lease.job).await?.map(|detail| detail.job.state);
+            let due_at = match state {
+                Some(redrive::State::Waiting { due_at, .. }) => Some(due_at),
+                _ => None,
+            };
+            ok(ReportView { id: lease.job, state: state.map(|state| state.name()), due_at })
+        }
+    }
+}
+
+/// Where the job stands after a report.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ReportView {
+    #[schema(value_type = String, format = Uuid)]
+    id: JobId,
+    #[schema(value_type = Option<String>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<redrive::StateName>,
+    /// When it will be tried again.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    due_at: Option<Timestamp>,
+}
+
+/// What a finished job leaves behind.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CompleteForm {
+    /// Any JSON.
+    #[serde(default)]
+    #[schema(value_type = Option<serde_json::Value>)]
+    output: Option<Box<RawValue>>,
+}
+
+/// A leased job is done.
+#[utoipa::path(post, path = "/leases/{lease}/complete", tag = "workers", params(("lease" = String, Path)), request_body = CompleteForm, responses(
+    (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn complete(
+    state: State<Api>,
+    who: Who,
+    lease: Path<String>,
+    body: Body<CompleteForm>,
+) -> Answer<ReportView> {
+    let output = match &body.0.output {
+        None => None,
+        Some(raw) => {
+            let json = Json::parse(raw.get())
+                .map_err(|error| invalid(format!("the output is not JSON: {error}"), "send any JSON value"))?;
+            Some(json)
+        }
+    };
+    report(&state, &who, &lease.0, Outcome::Done(output)).await
+}
+
+/// Why a leased job failed.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({ "message": "the server is busy", "status": 503, "retryAfter": "30s" }))]
+pub(super) struct FailForm {
+    /// What happened, for people.
+    message: String,
+    /// `transient`, `rate_limited`, `permanent`, `needs_auth` or `unknown_outcome`; found out from the rest if not given.
+    class: Option<String>,
+    /// A short name that programs compare: `TIMEOUT`.
+    code: Option<String>,
+    /// The HTTP status, if there was one.
+    status: Option<u16>,
+    /// How long the far side asked us to wait.
+    retry_after: Option<Span>,
+}
+
+/// A failure from what is known of it.
+pub(super) fn failure_of(message: String, code: Option<String>, status: Option<u16>) -> Failure {
+    let failure = match (&code, status) {
+        (Some(code), _) => Failure::from_code(code.clone(), message),
+        (None, Some(status)) => Failure::from_status(status, message),
+        (None, None) => Failure::from_text(message),
+    };
+    let failure = code.into_iter().fold(failure, |failure, code| failure.code(code));
+    status.into_iter().fold(failure, |failure, status| failure.status(status))
+}
+
+impl FailForm {
+    fn into_failure(self) -> Result<Failure, Refusal> {
+        let FailForm { message, class, code, status, retry_after } = self;
+        let failure = match class.as_deref() {
+            None => failure_of(message, code, status),
+            Some(class) => {
+                let failure = match class {
+                    "transient" => Failure::retry(message),
+                    "rate_limited" => Failure::rate_limited(message),
+                    "permanent" => Failure::permanent(message),
+                    "needs_auth" => Failure::needs_auth(message),
+                    "unknown_outcome" => Failure::unknown_outcome(message),
+                    other => {
+                        let words = "write transient, rate_limited, permanent, needs_auth or unknown_outcome";
+                        return Err(invalid(format!("there is no class {other:?}"), words));
+                    }
+                };
+                let failure = code.into_iter().fold(failure, |failure, code| failure.code(code));
+                status.into_iter().fold(failure, |failure, status| failure.status(status))
+            }
+        };
+        Ok(retry_after.into_iter().fold(failure, |failure, wait| failure.after(wait.0)))
+    }
+}
+
+/// A leased job failed. Its policy says whether and when it is tried again.
+#[utoipa::path(post, path = "/leases/{lease}/fail", tag = "workers", params(("lease" = String, Path)), request_body = FailForm, responses(
+    (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn fail(state: State<Api>, who: Who, lease: Path<String>, body: Body<FailForm>) -> Answer<ReportView> {
+    let failure = body.0.into_failure()?;
+    report(&state, &who, &lease.0, Outcome::Failed(failure)).await
+}
+
+/// For how long.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LaterForm {
+    delay: Span,
+}
+
+/// A leased job is to be called again later; that is no failure.
+#[utoipa::path(post, path = "/leases/{lease}/snooze", tag = "workers", params(("lease" = String, Path)), request_body = LaterForm, responses(
+    (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn snooze(
+    state: State<Api>,
+    who: Who,
+    lease: Path<String>,
+    body: Body<LaterForm>,
+) -> Answer<ReportView> {
+    report(&state, &who, &lease.0, Outcome::Snooze(body.0.delay.0)).await
+}
+
+/// A leased job is given back at no cost: the worker shuts down.
+#[utoipa::path(post, path = "/leases/{lease}/release", tag = "workers", params(("lease" = String, Path)), responses(
+    (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn release(state: State<Api>, who: Who, lease: Path<String>) -> Answer<ReportView> {
+    report(&state, &who, &lease.0, Outcome::Interrupted).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_reads_as_it_was_written_and_nothing_else_does() {
+        let job: JobId = "019a8f3e-5c1d-7b42-9e6f-3d2a1b0c9d8e".parse().unwrap();
+        let lease = Lease { claim: ClaimId(u128::MAX / 3), job, seq: 77, attempt: 4 };
+        assert_eq!(read(&write(&lease)), Ok(lease));
+        for wrong in ["", "x", &"g".repeat(88), &"é".repeat(44), &"f".repeat(87)] {
+            assert_eq!(read(wrong), Err(lost()), "{wrong}");
+        }
+    }
+}

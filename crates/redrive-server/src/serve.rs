@@ -1,0 +1,163 @@
+//! `redrive serve`: one engine, the executors it runs, and the API in front of it, until it is told to stop.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, anyhow};
+use redrive::{Engine, PostgresOptions, SqliteOptions, Store};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::api::{self, Api};
+use crate::config::{Config, Durability, StoreUrl};
+use crate::door::{self, DoorConfig, MemoryTokenBook};
+use crate::egress::{Allow, Egress, EgressPolicy};
+use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
+use crate::telemetry::Metrics;
+
+/// A server that has its store and its address, and serves when it is told to.
+pub struct Server {
+    config: Config,
+    engine: Engine,
+    router: axum::Router,
+    listener: TcpListener,
+}
+
+impl Server {
+    /// Opens the store, takes the address, and checks everything that can be checked.
+    ///
+    /// # Errors
+    ///
+    /// [`door::NotOpened`] if the server must not be open to everybody who could reach it; else what is wrong with the
+    /// store, the address or the configuration.
+    pub async fn open(config: Config, metrics: Option<Metrics>) -> Result<Server> {
+        let store = open_store(&config).await?;
+        let commands = commands(&config)?;
+        let engine = engine(&config, store, commands.clone())?;
+        let parts = api::Parts {
+            policies: config.policies.clone(),
+            commands,
+            metrics,
+            payload_bytes: Some(config.limits.payload_bytes),
+            batch: Some(config.limits.batch),
+        };
+        let book = Arc::new(MemoryTokenBook::default());
+        let entropy = door::entropy().context("the operating system has no randomness to give")?;
+        let opening = door::open(&config, book, &entropy, engine.now()).await?;
+        if let Some(path) = &opening.written {
+            tracing::info!(file = %path.display(), "An admin token was written");
+        }
+        let router = api::router(Api::new(engine.clone(), parts));
+        let router = door::layers(router, DoorConfig::new(&config, opening.entry, redrive::Clock::system()));
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
+        Ok(Server { config, engine, router, listener })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The engine it runs.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Serves until `shutdown` resolves: then nothing new is taken, and what runs may finish within the grace period.
+    ///
+    /// # Errors
+    ///
+    /// Those of the store at the end, and of the socket.
+    pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
+        let Server { config, engine, router, listener } = self;
+        let (stop, stopped) = watch::channel(false);
+        let stopping = |mut stopped: watch::Receiver<bool>| async move {
+            // A sender that is gone is as good as a word.
+            drop(stopped.wait_for(|stop| *stop).await);
+        };
+        let worked = engine.run(stopping(stopped.clone()));
+        let listened = door::listen(listener, router, &config.limits, config.grace, stopping(stopped));
+        let told = async {
+            shutdown.await;
+            drop(stop.send(true));
+        };
+        let (worked, listened, ()) = tokio::join!(worked, listened, told);
+        worked?;
+        Ok(listened?)
+    }
+}
+
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
+    let relaxed = config.durability == Durability::Relaxed;
+    Ok(match &config.store {
+        StoreUrl::Sqlite(path) => {
+            let options = SqliteOptions::default();
+            let options = if relaxed { options.relaxed_durability() } else { options };
+            Arc::new(options.open(path).await?)
+        }
+        StoreUrl::Postgres(url) => {
+            let options = PostgresOptions::default();
+            let options = if relaxed { options.relaxed_durability() } else { options };
+            Arc::new(options.connect(url).await?)
+        }
+    })
+}
+
+fn engine(config: &Config, store: Arc<dyn Store>, commands: Option<CommandExecutor>) -> Result<Engine> {
+    let egress = Egress::new(egress_policy(config)?);
+    let http = HttpExecutor::new(egress, secrets(config)?).history(store.clone());
+    let mut builder = Engine::on(store)
+        .name(&config.instance)
+        .lease(config.lease)
+        .grace(config.grace)
+        .retention(config.retention)
+        .produce_any()
+        .handle(http);
+    if let Some(commands) = commands {
+        builder = builder.handle(commands);
+    }
+    for queue in &config.queues {
+        builder = builder.queue(queue.queue());
+    }
+    Ok(builder.build()?)
+}
+
+fn egress_policy(config: &Config) -> Result<EgressPolicy> {
+    let allow = |text: &String| text.parse::<Allow>().map_err(|error| anyhow!("egress.allow: {error}"));
+    Ok(EgressPolicy { allow: config.egress_allow.iter().map(allow).collect::<Result<_>>()? })
+}
+
+fn secrets(config: &Config) -> Result<Secrets> {
+    let mut secrets = Secrets::new();
+    for (endpoint, texts) in &config.endpoints {
+        for text in texts {
+            let secret =
+                text.reveal().parse().map_err(|error| anyhow!("the secret of endpoint {endpoint:?}: {error}"))?;
+            secrets = secrets.with(endpoint, secret);
+        }
+    }
+    Ok(secrets)
+}
+
+fn commands(config: &Config) -> Result<Option<CommandExecutor>> {
+    if config.commands.is_empty() {
+        return Ok(None);
+    }
+    let entries = config.commands.iter().map(|(name, command)| CommandEntry {
+        name: name.clone(),
+        argv: command.argv.clone(),
+        env: command.env.clone(),
+        cwd: command.cwd.clone(),
+        timeout: command.timeout,
+        permanent_exit_codes: command.permanent_exit_codes.iter().copied().map(i32::from).collect(),
+    });
+    let executor = CommandExecutor::new(entries.collect());
+    executor.map(Some).map_err(|problems| anyhow!("the commands cannot be used: {}", problems.join("; ")))
+}
