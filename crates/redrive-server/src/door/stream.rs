@@ -1,0 +1,177 @@
+//! A client's socket with its patience: how long a head may take, how long it may be quiet between requests, and how
+//! long it may refuse to take an answer.
+//!
+//! hyper's own timer for heads is not used: it also runs between requests, where patience is another, and not at all
+//! while the first bytes are looked at to tell HTTP/1 from HTTP/2.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Sleep, sleep};
+
+use super::connections::Pulse;
+
+/// How the preface of HTTP/2 begins. No method of HTTP/1 does.
+const HTTP2: &[u8] = b"PRI ";
+
+pub(super) struct PatientStream {
+    socket: TcpStream,
+    pulse: Arc<Pulse>,
+    head: Duration,
+    idle: Duration,
+    reading: Timer<Waiting>,
+    writing: Timer<()>,
+    speaks: Option<Version>,
+    /// After how many requests the next one has begun to arrive.
+    arriving_after: usize,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, PartialEq)]
+enum Waiting {
+    /// The rest of a head, after so many requests.
+    Head(usize),
+    /// The next request, after so many.
+    Next(usize),
+    /// Nothing: an answer is under way. Looked at again, since nobody says when it has ended.
+    Answer,
+}
+
+#[derive(PartialEq)]
+enum Version {
+    One,
+    Two,
+}
+
+impl PatientStream {
+    pub(super) fn new(socket: TcpStream, pulse: Arc<Pulse>, head: Duration, idle: Duration) -> PatientStream {
+        let (reading, writing) = (Timer::new(), Timer::new());
+        PatientStream { socket, pulse, head, idle, reading, writing, speaks: None, arriving_after: 0 }
+    }
+
+    fn waiting(&self) -> Waiting {
+        let begun = self.pulse.begun();
+        if self.pulse.in_flight() > 0 {
+            Waiting::Answer
+        } else if begun == self.arriving_after {
+            Waiting::Head(begun)
+        } else {
+            Waiting::Next(begun)
+        }
+    }
+
+    fn heard(&mut self, bytes: &[u8]) {
+        if self.speaks.is_none() {
+            let is_two = bytes.starts_with(&HTTP2[..HTTP2.len().min(bytes.len())]);
+            self.speaks = Some(if is_two { Version::Two } else { Version::One });
+        }
+        // What comes over HTTP/2 between requests need not be one.
+        if self.speaks == Some(Version::One) && self.pulse.in_flight() == 0 {
+            self.arriving_after = self.pulse.begun();
+        }
+    }
+}
+
+impl AsyncRead for PatientStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        if let Poll::Ready(read) = Pin::new(&mut self.socket).poll_read(cx, buf) {
+            if buf.filled().len() > before {
+                self.heard(&buf.filled()[before..]);
+            }
+            return Poll::Ready(read);
+        }
+        let waiting = self.waiting();
+        let patience = if matches!(waiting, Waiting::Head(_)) { self.head } else { self.idle };
+        while self.reading.poll(cx, waiting, patience).is_ready() {
+            if waiting != Waiting::Answer {
+                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl AsyncWrite for PatientStream {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.socket).poll_write(cx, buf);
+        self.unless_stuck(cx, wrote)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wrote = Pin::new(&mut self.socket).poll_write_vectored(cx, bufs);
+        self.unless_stuck(cx, wrote)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.unless_stuck(cx, flushed)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+impl PatientStream {
+    /// A client that takes nothing for as long as it may be idle is gone, or means harm.
+    fn unless_stuck<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if done.is_ready() {
+            self.writing.stop();
+            return done;
+        }
+        match self.writing.poll(cx, (), self.idle) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+/// A timer that starts anew when what it is for has changed.
+struct Timer<T> {
+    sleep: Option<Pin<Box<Sleep>>>,
+    set_for: Option<T>,
+}
+
+impl<T: PartialEq> Timer<T> {
+    fn new() -> Timer<T> {
+        Timer { sleep: None, set_for: None }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>, reason: T, patience: Duration) -> Poll<()> {
+        if self.set_for.as_ref() != Some(&reason) {
+            match &mut self.sleep {
+                Some(timer) => timer.as_mut().set(sleep(patience)),
+                None => self.sleep = Some(Box::pin(sleep(patience))),
+            }
+            self.set_for = Some(reason);
+        }
+        let Some(timer) = &mut self.sleep else { return Poll::Pending };
+        let over = timer.as_mut().poll(cx);
+        if over.is_ready() {
+            self.set_for = None;
+        }
+        over
+    }
+
+    fn stop(&mut self) {
+        self.set_for = None;
+    }
+}
