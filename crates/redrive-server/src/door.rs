@@ -138,7 +138,9 @@ impl Door {
     }
 
     async fn who(&self, head: &http::request::Parts) -> Result<Who, Refusal> {
-        let Some(tokens) = &self.tokens else { return Ok(Who::local()) };
+        let Some(tokens) = &self.tokens else {
+            return guard::check_direct(head).map(|()| Who::local());
+        };
         if self.config.public.iter().any(|path| path == head.uri.path()) {
             return Ok(Who::nobody());
         }

@@ -196,6 +196,40 @@ async fn a_body_that_only_trickles_is_refused() {
     assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("RETRY_TOO_SLOW"), "{said}");
 }
 
+#[tokio::test]
+async fn a_client_that_does_not_take_its_answer_loses_its_place() {
+    let quick = Limits { idle_timeout: Duration::from_millis(300), ..limits(1, 1) };
+    let server = Server::with(DoorConfig::local(), quick, PATIENCE).await;
+    let mut greedy = TcpStream::connect(server.address).await.unwrap();
+    greedy.write_all(b"GET /api/v1/large HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+    // It is being served, so it keeps its place for now.
+    let mut status = [0; 12];
+    within(greedy.read_exact(&mut status)).await.unwrap();
+    assert_eq!(&status, b"HTTP/1.1 200");
+    let is_served = async || {
+        let mut client = server.client().await;
+        client.try_ask(request("GET", "/healthz", &[])).await.is_ok_and(|answer| answer.status == 200)
+    };
+    assert!(!is_served().await);
+    within(async { while !is_served().await {} }).await;
+}
+
+#[tokio::test]
+async fn requests_that_are_taken_back_at_once_leave_nothing_behind() {
+    let server = Server::with(DoorConfig::local(), limits(4, 4), PATIENCE).await;
+    for _ in 0..20 {
+        let mut client = Client::two(&server).await;
+        let waits = (0..100).map(|_| request("GET", "http://localhost/api/v1/wait", &[]));
+        for wait in waits {
+            let taken_back = client.try_ask(wait);
+            drop(tokio::time::timeout(Duration::ZERO, taken_back).await);
+        }
+    }
+    // Were any of them still counted as at work, there would be no place for this one.
+    within(async { while server.client().await.try_ask(request("GET", "/healthz", &[])).await.is_err() {} })
+        .await;
+}
+
 // ---- hosts and other people's pages ----------------------------------------------------------------------------
 
 #[tokio::test]
@@ -651,6 +685,29 @@ async fn off_loopback_a_server_without_a_token_does_not_start() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn a_server_on_loopback_that_has_a_name_does_not_start_without_a_token() {
+    let options = ServeOptions { hosts: vec!["redrive.example".into()], ..ServeOptions::default() };
+    let config = config::load(&Sources::none().options(options)).unwrap();
+    let book = Arc::new(MemoryTokenBook::default());
+    let refused = door::open(&config, book, &[1; 39], Timestamp::from_millis(5)).await.err().unwrap();
+    assert_eq!(refused.message, "others reach this server as redrive.example, and there is no token");
+}
+
+#[tokio::test]
+async fn what_a_proxy_passed_on_is_not_local() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    for mark in ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"] {
+        let answer = client.ask(request("GET", "/api/v1/who", &[(mark, "203.0.113.9")])).await;
+        assert_eq!((answer.status.as_u16(), answer.code().as_str()), (401, "RETRY_AUTH_REQUIRED"), "{mark}");
+    }
+    let (config, tokens) = door_with_tokens(&[&[Scope::Read]]).await;
+    let server = Server::with(config, Limits::default(), PATIENCE).await;
+    let headers = [("authorization", tokens[0].as_str()), ("x-forwarded-for", "203.0.113.9")];
+    assert_eq!(server.client().await.ask(request("GET", "/api/v1/who", &headers)).await.text(), "t1");
 }
 
 #[tokio::test]

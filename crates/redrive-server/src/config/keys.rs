@@ -245,11 +245,8 @@ pub(super) fn below(path: &[String]) -> Vec<&'static str> {
     let mut words: Vec<&'static str> = Vec::new();
     for key in KEYS {
         let parts: Vec<&'static str> = key.path.split('.').collect();
-        if let Some(word) = parts.get(path.len()).filter(|_| begins(&parts, path)) {
-            if !words.contains(word) {
-                words.push(word);
-            }
-        }
+        let word = parts.get(path.len()).filter(|word| begins(&parts, path) && !words.contains(word));
+        words.extend(word);
     }
     words
 }

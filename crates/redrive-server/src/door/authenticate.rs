@@ -74,18 +74,8 @@ impl Tokens {
         from: IpAddr,
         now: Timestamp,
     ) -> Result<Option<TokenRecord>, Refusal> {
-        {
-            let mut state = self.lock();
-            if let Some(known) = state.known.get(key_id) {
-                if now.since(known.read_at) < BELIEVED {
-                    return Ok(Some(known.record.clone()));
-                }
-            } else if let Some(wait) = state.throttle.wait(from, now) {
-                if !state.throttle.may_look_up(now) {
-                    drop(state);
-                    return Err(throttled(wait));
-                }
-            }
+        if let Some(record) = self.remembered(key_id, from, now)? {
+            return Ok(Some(record));
         }
         let found = self.book.find(key_id).await?;
         let mut state = self.lock();
@@ -94,6 +84,19 @@ impl Tokens {
             None => drop(state.known.remove(key_id)),
         }
         Ok(found)
+    }
+
+    /// The record, if it was read just now. A refusal if it may not be looked up either.
+    fn remembered(&self, key_id: &str, from: IpAddr, now: Timestamp) -> Result<Option<TokenRecord>, Refusal> {
+        let mut state = self.lock();
+        if let Some(known) = state.known.get(key_id) {
+            let is_fresh = now.since(known.read_at) < BELIEVED;
+            return Ok(is_fresh.then(|| known.record.clone()));
+        }
+        match state.throttle.wait(from, now) {
+            Some(wait) if !state.throttle.may_look_up(now) => Err(throttled(wait)),
+            _ => Ok(None),
+        }
     }
 
     fn refuse(&self, from: IpAddr, now: Timestamp) -> Refusal {
@@ -108,15 +111,13 @@ impl Tokens {
     }
 
     async fn note_use(&self, key_id: &str, now: Timestamp) {
-        let is_new = {
-            let mut state = self.lock();
-            let known = state.known.get_mut(key_id).filter(|known| now.since(known.noted_at) >= NOTED);
-            known.map(|known| known.noted_at = now).is_some()
-        };
-        if is_new {
-            if let Err(error) = self.book.used(key_id, now).await {
-                tracing::warn!(key_id, %error, "Cannot note that a token is in use");
-            }
+        let is_due = |known: &&mut Known| now.since(known.noted_at) >= NOTED;
+        let note = |known: &mut Known| known.noted_at = now;
+        if self.lock().known.get_mut(key_id).filter(is_due).map(note).is_none() {
+            return;
+        }
+        if let Err(error) = self.book.used(key_id, now).await {
+            tracing::warn!(key_id, %error, "Cannot note that a token is in use");
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
@@ -13,12 +13,18 @@ use tokio::sync::Notify;
 pub(super) struct Pulse {
     in_flight: AtomicUsize,
     begun: AtomicUsize,
+    unsent: AtomicBool,
 }
 
 impl Pulse {
-    /// How many requests are being answered.
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight.load(Ordering::Acquire)
+    /// Whether a request is being answered, or the client has yet to take an answer.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) > 0 || self.unsent.load(Ordering::Acquire)
+    }
+
+    /// Whether something is left to be sent.
+    pub(super) fn set_unsent(&self, unsent: bool) {
+        self.unsent.store(unsent, Ordering::Release);
     }
 
     /// How many requests there have been.
@@ -94,7 +100,7 @@ impl Turnstile {
 impl Inside {
     /// The one who never asked for anything, before the one who did once; among these the one who came first.
     fn send_away(&mut self, among: impl Fn(&Guest) -> bool) -> Option<()> {
-        let idle = self.guests.iter().filter(|(_, guest)| among(guest) && guest.pulse.in_flight() == 0);
+        let idle = self.guests.iter().filter(|(_, guest)| among(guest) && !guest.pulse.is_at_work());
         let (number, _) = idle.min_by_key(|(number, guest)| (guest.pulse.begun() > 0, **number))?;
         let number = *number;
         self.remove(number)?.leave.notify_one();

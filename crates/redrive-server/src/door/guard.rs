@@ -117,6 +117,21 @@ pub(super) fn check_cross_site(head: &Parts, authority: &str) -> Result<(), Refu
         .hint("call the API from your own server, or from a page that this server delivers"))
 }
 
+/// Refuses what a proxy passed on to a server that is open to everybody on its own machine: whoever sent it is not
+/// there, although the proxy is.
+pub(super) fn check_direct(head: &Parts) -> Result<(), Refusal> {
+    const MARKS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
+    match MARKS.iter().find(|mark| head.headers.contains_key(**mark)) {
+        None => Ok(()),
+        Some(mark) => Err(Refusal::new(
+            401,
+            "RETRY_AUTH_REQUIRED",
+            format!("a proxy has passed this on ({mark}), and without tokens only this machine is served"),
+        )
+        .hint("start the server with --token-file FILE, and send that token")),
+    }
+}
+
 fn is_own(headers: &HeaderMap, authority: &str) -> bool {
     if let Some(site) = headers.get("sec-fetch-site").filter(|site| !site.is_empty()) {
         return matches!(site.as_bytes(), b"same-origin" | b"none");

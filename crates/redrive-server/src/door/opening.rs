@@ -60,7 +60,8 @@ impl std::error::Error for NotOpened {}
 /// Decides to whom the server is open.
 ///
 /// With a token file, its token is an admin's: taken from the file, or made and written there at the first start.
-/// Without one, tokens in the book are asked for; without any, the server is open on loopback and stays shut elsewhere.
+/// Without one, tokens in the book are asked for; without any, the server is open on loopback, unless it has a name
+/// there under which others reach it, and stays shut elsewhere.
 ///
 /// # Errors
 ///
@@ -83,16 +84,21 @@ pub async fn open(
     let is_good = |at: Option<Timestamp>| at.is_none_or(|at| now < at);
     let records = book.list().await.map_err(unreadable)?;
     let has_tokens = records.iter().any(|record| is_good(record.expires_at) && is_good(record.revoked_at));
-    let is_loopback = config.listen.ip().is_loopback();
-    match (has_tokens, is_loopback) {
-        (true, _) => Ok(Opening { entry: Entry::Tokens(book), written }),
-        (false, true) => Ok(Opening { entry: Entry::Local, written }),
-        (false, false) => Err(NotOpened {
+    if has_tokens {
+        return Ok(Opening { entry: Entry::Tokens(book), written });
+    }
+    // Whoever has a name is reached through something that knows it: then not everybody who comes is on this machine.
+    match (config.listen.ip().is_loopback(), config.hosts.first()) {
+        (true, None) => Ok(Opening { entry: Entry::Local, written }),
+        (is_loopback, host) => Err(NotOpened {
             code: "RETRY_AUTH_REQUIRED",
-            message: format!("{} is off loopback, and there is no token", config.listen),
+            message: match host.filter(|_| is_loopback) {
+                Some(host) => format!("others reach this server as {host}, and there is no token"),
+                None => format!("{} is off loopback, and there is no token", config.listen),
+            },
             hint:
                 "make one with: redrive tokens create --scope admin NAME; or start with --token-file FILE, \
-                   which writes one there; or listen on 127.0.0.1"
+                   which writes one there; or listen on 127.0.0.1 without hosts"
                     .into(),
         }),
     }

@@ -56,7 +56,7 @@ impl PatientStream {
 
     fn waiting(&self) -> Waiting {
         let begun = self.pulse.begun();
-        if self.pulse.in_flight() > 0 {
+        if self.pulse.is_at_work() {
             Waiting::Answer
         } else if begun == self.arriving_after {
             Waiting::Head(begun)
@@ -71,7 +71,7 @@ impl PatientStream {
             self.speaks = Some(if is_two { Version::Two } else { Version::One });
         }
         // What comes over HTTP/2 between requests need not be one.
-        if self.speaks == Some(Version::One) && self.pulse.in_flight() == 0 {
+        if self.speaks == Some(Version::One) && !self.pulse.is_at_work() {
             self.arriving_after = self.pulse.begun();
         }
     }
@@ -121,8 +121,7 @@ impl AsyncWrite for PatientStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
-        self.unless_stuck(cx, flushed)
+        Pin::new(&mut self.socket).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -132,10 +131,16 @@ impl AsyncWrite for PatientStream {
 
 impl PatientStream {
     /// A client that takes nothing for as long as it may be idle is gone, or means harm.
-    fn unless_stuck<T>(&mut self, cx: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if done.is_ready() {
+    fn unless_stuck(
+        &mut self,
+        cx: &mut Context<'_>,
+        wrote: Poll<io::Result<usize>>,
+    ) -> Poll<io::Result<usize>> {
+        // hyper has let go of a body when its last piece is in the buffer: only here is known what is still in there.
+        self.pulse.set_unsent(wrote.is_pending());
+        if wrote.is_ready() {
             self.writing.stop();
-            return done;
+            return wrote;
         }
         match self.writing.poll(cx, (), self.idle) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),

@@ -87,6 +87,7 @@ fn routes(gate: Gate) -> Router {
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/asset", get(|| async { ([("cache-control", "immutable")], "body {}") }))
+        .route("/api/v1/large", get(|| async { vec![b'x'; 64 << 20] }))
         .route("/api/v1/echo", any(|body: Bytes| async move { body.len().to_string() }))
         .route("/api/v1/panic", get(|| async { panic!("a secret") as &'static str }))
         .route("/api/v1/who", get(|Extension(who): Extension<Who>| async move { who.name }))
