@@ -98,7 +98,7 @@ pub fn layers(router: Router, config: DoorConfig) -> Router {
     };
     let door = Arc::new(Door { config, tokens, ids: Ids::new() });
     // The door has its own limit, and has read the body before an extractor could apply another.
-    router.layer(DefaultBodyLimit::disable()).layer(middleware::from_fn_with_state(door, pass))
+    router.layer((middleware::from_fn_with_state(door, pass), DefaultBodyLimit::disable()))
 }
 
 struct Door {
@@ -186,6 +186,7 @@ const HEADERS: [(HeaderName, &str); 5] = [
 ];
 
 fn secure(headers: &mut HeaderMap, is_api: bool) {
+    headers.reserve(HEADERS.len() + 2);
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }

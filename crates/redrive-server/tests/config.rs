@@ -541,6 +541,17 @@ fn a_file_that_was_asked_for_must_be_there_and_one_that_was_not_need_not() {
 }
 
 #[test]
+fn a_process_is_asked_for_its_own_command_line() {
+    let folder = Folder::new();
+    let path = folder.write("mine.toml", "instance = \"mine\"\n");
+    let options =
+        ServeOptions { config: Some(path), store: Some("sqlite:x.db".into()), ..ServeOptions::default() };
+    let shown = config::show(&config::read(&Sources::of_process(&options)));
+    let value = |path: &str| shown.iter().find(|line| line.path == path).map(|line| line.value.as_str());
+    assert_eq!((value("instance"), value("store")), (Some("\"mine\""), Some("\"sqlite:x.db\"")));
+}
+
+#[test]
 fn the_reference_page_is_what_the_table_of_keys_makes() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/config.md");
     if is_to_be_written() {

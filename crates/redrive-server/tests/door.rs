@@ -122,8 +122,8 @@ async fn a_head_that_does_not_come_to_its_end_is_cut_off_however_it_drips() {
     let quick = Limits { header_read_timeout: patience, ..Limits::default() };
     let server = Server::with(DoorConfig::local(), quick, PATIENCE).await;
     for opening in ["", "G", "PRI * HT", "GET / HTTP/1.1\r\nA: b\r\n"] {
-        let mut socket = TcpStream::connect(server.address).await.unwrap();
         let begun = Instant::now();
+        let mut socket = TcpStream::connect(server.address).await.unwrap();
         socket.write_all(opening.as_bytes()).await.unwrap();
         assert_eq!(within(socket.read(&mut [0])).await.unwrap_or(0), 0, "{opening:?}");
         assert!(begun.elapsed() >= patience, "{opening:?} was cut off early");
@@ -147,8 +147,8 @@ async fn a_second_head_has_as_little_time_as_the_first() {
     socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
     let mut answer = vec![0; 4_096];
     assert!(within(socket.read(&mut answer)).await.unwrap() > 0);
-    socket.write_all(b"GET /healthz HT").await.unwrap();
     let begun = Instant::now();
+    socket.write_all(b"GET /healthz HT").await.unwrap();
     // The time between requests would be a minute.
     assert_eq!(within(socket.read(&mut answer)).await.unwrap_or(0), 0);
     assert!(begun.elapsed() >= Duration::from_millis(200));
@@ -408,6 +408,19 @@ async fn chunked(server: &Server, length: usize) -> String {
     let mut said = vec![0; 12];
     within(socket.read_exact(&mut said)).await.unwrap();
     String::from_utf8(said).unwrap()
+}
+
+#[tokio::test]
+async fn json_may_be_nested_as_deep_as_the_limit_and_no_deeper() {
+    let server = Server::start().await;
+    let mut client = server.client().await;
+    let nested = |depth: usize| {
+        let json = format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        request("POST", "/api/v1/echo", &[("content-type", "application/json")]).map(|_| Full::from(json))
+    };
+    assert_eq!(client.ask(nested(64)).await.status, 200);
+    let answer = client.ask(nested(65)).await;
+    assert_eq!((answer.status.as_u16(), answer.code().as_str()), (422, "RETRY_INVALID"));
 }
 
 #[tokio::test]

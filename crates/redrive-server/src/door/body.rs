@@ -21,6 +21,9 @@ pub(super) const PACE: Duration = Duration::from_secs(10);
 const DISCARD_BYTES: usize = 8 << 20;
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
+/// How deep JSON may be nested. What people write is not; what is written against parsers is.
+const JSON_DEPTH_MAX: usize = 64;
+
 /// The whole body.
 pub(super) async fn read(
     head: &Parts,
@@ -41,7 +44,10 @@ pub(super) async fn read(
     loop {
         match timeout(pace, advance(&mut body, &mut got, limit)).await {
             Ok(Ok(Progress::Some)) => {}
-            Ok(Ok(Progress::End)) => return Ok(got.freeze()),
+            Ok(Ok(Progress::End)) => {
+                check_depth(head, &got)?;
+                return Ok(got.freeze());
+            }
             Ok(Ok(Progress::TooMuch)) => {
                 drop(got);
                 discard(body).await;
@@ -94,7 +100,56 @@ async fn discard(mut body: Body) {
     drop(timeout(DISCARD_TIME, all).await);
 }
 
+fn check_depth(head: &Parts, body: &[u8]) -> Result<(), Refusal> {
+    let kind = head.headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    if !kind.contains("json") || json_depth(body) <= JSON_DEPTH_MAX {
+        return Ok(());
+    }
+    Err(Refusal::new(422, "RETRY_INVALID", format!("the JSON is nested deeper than {JSON_DEPTH_MAX} levels"))
+        .hint("flatten it, or send the inner part as a text"))
+}
+
+/// How many brackets are open at once, outside of texts. Whether it is JSON at all is the parser's question.
+fn json_depth(body: &[u8]) -> usize {
+    let (mut depth, mut deepest, mut in_text, mut escaped) = (0_usize, 0, false, false);
+    for byte in body {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_text => escaped = true,
+            b'"' => in_text = !in_text,
+            b'[' | b'{' if !in_text => {
+                depth += 1;
+                deepest = deepest.max(depth);
+            }
+            b']' | b'}' if !in_text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    deepest
+}
+
 fn too_large(limit: usize) -> Refusal {
     Refusal::new(413, "RETRY_TOO_LARGE", format!("the body is larger than {limit} bytes"))
         .hint("send less at once, or raise limits.body_bytes in the config")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_is_counted_outside_of_texts() {
+        for (json, depth) in [
+            ("", 0),
+            ("1", 0),
+            ("[]", 1),
+            ("[{},{}]", 2),
+            (r#"{"a":[1,{"b":2}]}"#, 3),
+            (r#"["[[[","\"[[[","\\",[]]"#, 2),
+            ("]]][", 1),
+        ] {
+            assert_eq!(json_depth(json.as_bytes()), depth, "{json}");
+        }
+        assert_eq!(json_depth("[".repeat(100_000).as_bytes()), 100_000);
+    }
 }

@@ -7,7 +7,6 @@ use http::request::Parts;
 use http::{HeaderMap, Method, header};
 
 use super::refusal::Refusal;
-use crate::printable;
 
 /// How long a URL may be.
 pub const URL_BYTES_MAX: usize = 8 << 10;
@@ -60,7 +59,7 @@ impl Hosts {
         if self.allows(authority) {
             return Ok(());
         }
-        let message = format!("this server does not answer for {:?}", printable(authority));
+        let message = format!("this server does not answer for {authority:?}");
         let hint = "use 127.0.0.1 or localhost, or add the name to `hosts` in the config";
         Err(Refusal::new(421, "RETRY_MISDIRECTED", message).hint(hint))
     }

@@ -7,7 +7,7 @@ use http::{HeaderValue, StatusCode, header};
 use redrive::ErrorKind;
 use serde_json::json;
 
-use crate::printable;
+use crate::printable::printable_json;
 
 /// A refusal in the API's envelope: `{"success":false,"error":{"code","message","hint"}}`.
 ///
@@ -75,13 +75,15 @@ impl From<redrive::Error> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let mut error = json!({ "code": self.code, "message": printable(&self.message) });
+        let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(hint) = &self.hint {
-            error["hint"] = printable(hint).into();
+            error["hint"] = hint.as_str().into();
         }
-        let body = axum::Json(json!({ "success": false, "error": error }));
+        // It may quote what somebody sent, and be read in a terminal.
+        let body = printable_json(&json!({ "success": false, "error": error }).to_string()).into_owned();
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"redrive\""));
         }
@@ -91,5 +93,40 @@ impl IntoResponse for Refusal {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_refusal_says_what_it_quotes_without_acting_it_out() {
+        let text = "no queue \"a\n\u{1b}[31m\u{202e}\"";
+        let response = Refusal::new(404, "RETRY_NOT_FOUND", text).hint("look").into_response();
+        assert_eq!(response.headers()["content-type"], "application/json");
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let body = std::str::from_utf8(&body).unwrap();
+        assert_eq!(crate::printable(body), body);
+        let json: serde_json::Value = serde_json::from_str(body).unwrap();
+        let expected = json!({"code": "RETRY_NOT_FOUND", "message": text, "hint": "look"});
+        assert_eq!(json, json!({"success": false, "error": expected}));
+    }
+
+    #[test]
+    fn the_engines_errors_have_the_status_of_their_situation() {
+        for (kind, status) in [
+            (ErrorKind::NotFound, 404),
+            (ErrorKind::Conflict, 409),
+            (ErrorKind::LeaseLost, 409),
+            (ErrorKind::Invalid, 422),
+            (ErrorKind::Full, 503),
+            (ErrorKind::Unavailable, 503),
+            (ErrorKind::Corrupt, 500),
+        ] {
+            let refusal = Refusal::from(redrive::Error::new(kind, "it is so").with_hint("do this"));
+            assert_eq!((refusal.status.as_u16(), refusal.code), (status, kind.code()));
+            assert_eq!((refusal.message.as_str(), refusal.hint.as_deref()), ("it is so", Some("do this")));
+        }
     }
 }

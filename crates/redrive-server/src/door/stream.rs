@@ -42,6 +42,19 @@ enum Waiting {
     Answer,
 }
 
+impl Waiting {
+    /// Whether a timer that was set for this has to be set anew for the other. A busy connection would otherwise set
+    /// one for each request; as it is, it is set again when it has run out and something has happened since, and a
+    /// quiet connection is closed after one to two times its patience.
+    fn is_another_than(self, set_for: Waiting) -> bool {
+        match (self, set_for) {
+            (Waiting::Head(now), Waiting::Head(then)) => now != then,
+            (Waiting::Head(_), _) | (_, Waiting::Head(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 #[derive(PartialEq)]
 enum Version {
     One,
@@ -92,8 +105,11 @@ impl AsyncRead for PatientStream {
         }
         let waiting = self.waiting();
         let patience = if matches!(waiting, Waiting::Head(_)) { self.head } else { self.idle };
-        while self.reading.poll(cx, waiting, patience).is_ready() {
-            if waiting != Waiting::Answer {
+        if self.reading.set_for.is_some_and(|set_for| waiting.is_another_than(set_for)) {
+            self.reading.stop();
+        }
+        while let Poll::Ready(set_for) = self.reading.poll(cx, waiting, patience) {
+            if set_for == waiting && waiting != Waiting::Answer {
                 return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
             }
         }
@@ -149,31 +165,31 @@ impl PatientStream {
     }
 }
 
-/// A timer that starts anew when what it is for has changed.
+/// A timer, and what it was set for.
 struct Timer<T> {
     sleep: Option<Pin<Box<Sleep>>>,
     set_for: Option<T>,
 }
 
-impl<T: PartialEq> Timer<T> {
+impl<T: Copy> Timer<T> {
     fn new() -> Timer<T> {
         Timer { sleep: None, set_for: None }
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>, reason: T, patience: Duration) -> Poll<()> {
-        if self.set_for.as_ref() != Some(&reason) {
+    /// Sets it if it is not set. When it has run out, it says what it was set for, and is no longer set.
+    fn poll(&mut self, cx: &mut Context<'_>, reason: T, patience: Duration) -> Poll<T> {
+        let set_for = *self.set_for.get_or_insert_with(|| {
             match &mut self.sleep {
                 Some(timer) => timer.as_mut().set(sleep(patience)),
                 None => self.sleep = Some(Box::pin(sleep(patience))),
             }
-            self.set_for = Some(reason);
-        }
+            reason
+        });
         let Some(timer) = &mut self.sleep else { return Poll::Pending };
-        let over = timer.as_mut().poll(cx);
-        if over.is_ready() {
+        timer.as_mut().poll(cx).map(|()| {
             self.set_for = None;
-        }
-        over
+            set_for
+        })
     }
 
     fn stop(&mut self) {
