@@ -76,6 +76,46 @@ async fn open_of(sockets: &mut [TcpStream]) -> usize {
     open
 }
 
+/// Not a test of its own: the server that the next one attacks, in a process that may open few files.
+#[tokio::test]
+#[ignore = "a part of another test"]
+async fn a_server_until_its_input_ends() {
+    let server = Server::start().await;
+    println!("address {}", server.address);
+    drop(tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink())).await);
+}
+
+#[tokio::test]
+async fn a_process_that_may_open_no_more_files_still_answers() {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Command, Stdio};
+
+    let own = std::env::current_exe().unwrap();
+    let mut child = Command::new("sh")
+        .args(["-c", "ulimit -n 64; exec \"$0\" --exact --ignored --nocapture a_server_until_its_input_ends"])
+        .arg(own)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let address = lines.find_map(|line| line.split("address ").nth(1).map(str::to_owned)).unwrap();
+    let mut crowd = Vec::new();
+    for _ in 0..200 {
+        let mut socket = within(TcpStream::connect(&address)).await.unwrap();
+        socket.write_all(b"GET /healthz HT").await.unwrap();
+        crowd.push(socket);
+    }
+    let mut client = Client::on(within(TcpStream::connect(&address)).await.unwrap()).await;
+    let begun = Instant::now();
+    assert_eq!(client.get("/healthz").await.text(), "ok");
+    // Without making place it would have to wait until the heads of the others have had their ten seconds.
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+    drop(child.stdin.take());
+    assert_eq!(lines.filter(|line| line.contains("test result: ok")).count(), 1);
+    child.wait().unwrap();
+}
+
 #[tokio::test]
 async fn when_every_connection_is_at_work_the_next_is_told_to_come_back() {
     let server = Server::with(DoorConfig::local(), limits(3, 3), PATIENCE).await;

@@ -16,6 +16,8 @@ use http::Request;
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -37,7 +39,9 @@ const HTTP1_HEAD_LINES_MAX: usize = 256;
 /// Requests that a client may take back before they were looked at, on one HTTP/2 connection.
 const RESETS_MAX: usize = 32;
 /// How long to wait when the system has no place for another connection.
-const NO_PLACE_WAIT: Duration = Duration::from_millis(50);
+const NO_PLACE_WAIT: Duration = Duration::from_millis(5);
+/// Open files that the process needs besides its connections.
+const OTHER_FILES: u64 = 512;
 
 /// What is said to whoever finds every place taken by somebody who is being served.
 const BUSY: &[u8] =
@@ -59,6 +63,7 @@ pub async fn listen(
     grace: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    allow_open_files(limits.connections as u64 + OTHER_FILES);
     let front = Front {
         router,
         http: http(),
@@ -75,11 +80,7 @@ pub async fn listen(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((socket, peer)) => front.greet(socket, peer, &stopped, &mut connections),
-                // Too many open files, or a client that was gone before it was looked at: neither is the end.
-                Err(error) => {
-                    tracing::warn!(%error, "Cannot take a connection; trying again");
-                    tokio::time::sleep(NO_PLACE_WAIT).await;
-                }
+                Err(error) => front.wait_out(&error).await,
             },
         }
     }
@@ -108,6 +109,17 @@ fn http() -> auto::Builder<TokioExecutor> {
     http
 }
 
+/// Many systems allow a process a thousand open files until it asks for more.
+fn allow_open_files(wanted: u64) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let is_little = current.is_some_and(|current| current < wanted);
+    if is_little && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_err() {
+        // When they are used up, idle connections make place.
+        tracing::warn!(wanted, "Cannot have as many open files as connections may need");
+    }
+}
+
 struct Front {
     router: Router,
     http: auto::Builder<TokioExecutor>,
@@ -117,6 +129,15 @@ struct Front {
 }
 
 impl Front {
+    /// Too many open files, or a client that was gone before it was looked at: neither is the end.
+    async fn wait_out(&self, error: &io::Error) {
+        tracing::warn!(%error, "Cannot take a connection; trying again");
+        if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
+            self.turnstile.make_room();
+        }
+        tokio::time::sleep(NO_PLACE_WAIT).await;
+    }
+
     fn greet(
         &self,
         socket: TcpStream,

@@ -92,6 +92,11 @@ impl Turnstile {
         Some(Pass { turnstile: self.clone(), number, pulse, leave })
     }
 
+    /// Sends somebody away who is not at work, where the system has fewer places than the limit.
+    pub(super) fn make_room(&self) {
+        self.lock().send_away(|_| true);
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inside> {
         self.inside.lock().unwrap_or_else(PoisonError::into_inner)
     }
