@@ -52,51 +52,53 @@ impl Tokens {
     /// too often; 503 if the book cannot be read. A good token works all the same.
     pub async fn who(&self, headers: &HeaderMap, from: IpAddr, now: Timestamp) -> Result<Who, Refusal> {
         let Some(presented) = bearer(headers) else { return Err(token_required()) };
-        let token = presented.parse::<Token>();
-        let record = match &token {
-            Ok(token) => self.record(token.key_id(), from, now).await?,
-            Err(_) => None,
-        };
-        // An unknown token costs as much as a known one: its hash, and a comparison.
-        let against = record.unwrap_or_else(TokenRecord::nobody);
-        let is_good = token.as_ref().is_ok_and(|token| against.admits(token, now));
-        if !is_good {
-            return Err(self.refuse(from, now));
+        let Ok(token) = presented.parse::<Token>() else { return Err(self.refuse(from, now)) };
+        let (known, read_at) = self.remembered(token.key_id());
+        let was_good = known.admits(&token, now);
+        if was_good && now.since(read_at) < BELIEVED {
+            return Ok(self.welcome(known, now).await);
         }
-        self.note_use(&against.key_id, now).await;
-        Ok(Who { name: against.name, scopes: against.scopes, key_id: Some(against.key_id) })
+        // What is remembered speeds up good tokens only: a wrong one takes the same way as one that nobody has.
+        if !was_good {
+            self.may_look_up(from, now)?;
+        }
+        let record = self.look_up(token.key_id(), now).await?;
+        if record.admits(&token, now) {
+            Ok(self.welcome(record, now).await)
+        } else {
+            Err(self.refuse(from, now))
+        }
     }
 
-    /// The record of a key id, from memory if it was read just now.
-    async fn record(
-        &self,
-        key_id: &str,
-        from: IpAddr,
-        now: Timestamp,
-    ) -> Result<Option<TokenRecord>, Refusal> {
-        if let Some(record) = self.remembered(key_id, from, now)? {
-            return Ok(Some(record));
-        }
+    /// What is remembered of a key id, and from when that is; nobody if it is nothing.
+    fn remembered(&self, key_id: &str) -> (TokenRecord, Timestamp) {
+        let state = self.lock();
+        let known = state.known.get(key_id).map(|known| (known.record.clone(), known.read_at));
+        known.unwrap_or_else(|| (TokenRecord::nobody(), Timestamp::EPOCH))
+    }
+
+    /// What the book has; nobody if it is nothing.
+    async fn look_up(&self, key_id: &str, now: Timestamp) -> Result<TokenRecord, Refusal> {
         let found = self.book.find(key_id).await?;
         let mut state = self.lock();
         match &found {
             Some(record) => state.remember(record.clone(), now),
             None => drop(state.known.remove(key_id)),
         }
-        Ok(found)
+        Ok(found.unwrap_or_else(TokenRecord::nobody))
     }
 
-    /// The record, if it was read just now. A refusal if it may not be looked up either.
-    fn remembered(&self, key_id: &str, from: IpAddr, now: Timestamp) -> Result<Option<TokenRecord>, Refusal> {
+    fn may_look_up(&self, from: IpAddr, now: Timestamp) -> Result<(), Refusal> {
         let mut state = self.lock();
-        if let Some(known) = state.known.get(key_id) {
-            let is_fresh = now.since(known.read_at) < BELIEVED;
-            return Ok(is_fresh.then(|| known.record.clone()));
-        }
         match state.throttle.wait(from, now) {
             Some(wait) if !state.throttle.may_look_up(now) => Err(throttled(wait)),
-            _ => Ok(None),
+            _ => Ok(()),
         }
+    }
+
+    async fn welcome(&self, record: TokenRecord, now: Timestamp) -> Who {
+        self.note_use(&record.key_id, now).await;
+        Who { name: record.name, scopes: record.scopes, key_id: Some(record.key_id) }
     }
 
     fn refuse(&self, from: IpAddr, now: Timestamp) -> Refusal {
@@ -156,6 +158,7 @@ mod tests {
     use crate::door::token::{MemoryTokenBook, Scope};
     use http::HeaderValue;
     use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -218,6 +221,52 @@ mod tests {
         }
         tokens.who(&with(token.reveal()), HERE, at(60_000)).await.unwrap();
         assert_eq!(book.find(token.key_id()).await.unwrap().unwrap().last_used_at, Some(at(60_000)));
+    }
+
+    /// Counts how often it is asked.
+    #[derive(Default)]
+    struct AskedBook {
+        book: MemoryTokenBook,
+        asked: AtomicUsize,
+    }
+
+    #[async_trait::async_trait]
+    impl TokenBook for AskedBook {
+        async fn find(&self, key_id: &str) -> redrive::Result<Option<TokenRecord>> {
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            self.book.find(key_id).await
+        }
+        async fn add(&self, record: TokenRecord) -> redrive::Result<()> {
+            self.book.add(record).await
+        }
+        async fn list(&self) -> redrive::Result<Vec<TokenRecord>> {
+            self.book.list().await
+        }
+        async fn revoke(&self, key_id: &str, at: Timestamp) -> redrive::Result<bool> {
+            self.book.revoke(key_id, at).await
+        }
+        async fn used(&self, key_id: &str, at: Timestamp) -> redrive::Result<()> {
+            self.book.used(key_id, at).await
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_secret_takes_the_same_way_as_an_unknown_token_and_a_good_token_a_shorter_one() {
+        let book = Arc::new(AskedBook::default());
+        let (good, record) = Token::mint(&[1; 39], "ci", vec![Scope::Read], at(0), None);
+        book.add(record).await.unwrap();
+        let tokens = Tokens::new(book.clone());
+        let mut same_id = [3; 39];
+        same_id[..7].fill(1);
+        let wrong = Token::mint(&same_id, "", Vec::new(), at(0), None).0;
+        let unknown = Token::mint(&[2; 39], "", Vec::new(), at(0), None).0;
+        let mut asked = Vec::new();
+        for token in [&good, &good, &wrong, &wrong, &unknown, &unknown, &good] {
+            let before = book.asked.load(Ordering::Relaxed);
+            drop(tokens.who(&with(token.reveal()), HERE, at(1)).await);
+            asked.push(book.asked.load(Ordering::Relaxed) - before);
+        }
+        assert_eq!(asked, [1, 0, 1, 1, 1, 1, 0]);
     }
 
     #[tokio::test]
