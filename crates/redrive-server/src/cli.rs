@@ -1,10 +1,8 @@
 //! The command line: what can be asked for, and how a mistake in it is answered.
 
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
-
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+
+pub(crate) use redrive_server::config::StoreUrl;
 
 /// Work that fails comes back and finishes.
 #[derive(Parser)]
@@ -154,37 +152,5 @@ impl Measure {
     /// The name on the command line and in the report.
     pub(crate) fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
-    }
-}
-
-/// A store as the command line names it.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum StoreUrl {
-    Sqlite(PathBuf),
-    Postgres(String),
-}
-
-impl FromStr for StoreUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<StoreUrl, String> {
-        if text.starts_with("postgres://") || text.starts_with("postgresql://") {
-            return Ok(StoreUrl::Postgres(text.into()));
-        }
-        match text.strip_prefix("sqlite:") {
-            Some(path) if !path.is_empty() => Ok(StoreUrl::Sqlite(path.into())),
-            _ => Err("write sqlite: and a path, for example sqlite:/tmp/bench.db, or a URL like \
-                      postgres://user@host/database"
-                .into()),
-        }
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StoreUrl::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
-            StoreUrl::Postgres(url) => f.write_str(url),
-        }
     }
 }

@@ -56,5 +56,8 @@ pub(crate) fn exit_code(done: anyhow::Result<()>) -> ExitCode {
 
 /// Why it could not be done.
 pub(crate) fn complain(error: &anyhow::Error) {
-    eprintln!("error: {error:#}");
+    // Part of it may come from outside; the hint stands on a line of its own.
+    for line in format!("error: {error:#}").lines() {
+        eprintln!("{}", redrive_server::printable(line));
+    }
 }

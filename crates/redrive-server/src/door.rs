@@ -1,0 +1,213 @@
+//! The door: everything a request passes before it reaches a route.
+//!
+//! [`listen`] takes connections within limits; [`layers`] puts the guards around a router: sizes, the host it was meant
+//! for, pages of other sites, tokens, the body. A route finds [`Who`] in the request's extensions and asks
+//! `who.need(Scope::Operate)?`. Not here: routes, and what they answer.
+
+mod accept;
+mod authenticate;
+mod body;
+mod connections;
+mod guard;
+mod opening;
+mod refusal;
+mod stream;
+mod throttle;
+mod token;
+mod who;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse as _, Response};
+use http::header::{self, HeaderName};
+use http::{HeaderMap, HeaderValue};
+use redrive::Clock;
+
+use crate::config::{Config, Limits};
+
+pub use self::accept::listen;
+pub use self::authenticate::Tokens;
+pub use self::guard::{HEADER_BYTES_MAX, HEADERS_MAX, Hosts, URL_BYTES_MAX};
+pub use self::opening::{EXIT_CONFIG, Entry, NotOpened, Opening, open};
+pub use self::refusal::Refusal;
+pub use self::token::{Entropy, Hash, MemoryTokenBook, Scope, Token, TokenBook, TokenRecord, entropy};
+pub use self::who::Who;
+
+/// What the door needs to know.
+#[derive(Clone)]
+pub struct DoorConfig {
+    /// The names under which the server answers.
+    pub hosts: Hosts,
+    /// How large a body may be.
+    pub body_bytes: usize,
+    /// How long the next thousand bytes of a body, or its end, may take.
+    pub body_pace: Duration,
+    /// To whom it is open.
+    pub entry: Entry,
+    /// Paths that need no token: exactly these, whatever the method.
+    pub public: Vec<String>,
+    /// Where it gets its time from.
+    pub clock: Clock,
+}
+
+impl DoorConfig {
+    /// The door of this configuration. Only `/healthz` is public.
+    pub fn new(config: &Config, entry: Entry, clock: Clock) -> DoorConfig {
+        DoorConfig {
+            hosts: Hosts::new(config.hosts.iter().cloned(), config.listen.ip()),
+            body_bytes: config.limits.body_bytes,
+            body_pace: body::PACE,
+            entry,
+            public: vec!["/healthz".into()],
+            clock,
+        }
+    }
+
+    /// A door for tests and demonstrations: loopback, open to everybody there, with the usual limits.
+    pub fn local() -> DoorConfig {
+        DoorConfig {
+            hosts: Hosts::new([], IpAddr::V6(Ipv6Addr::LOCALHOST)),
+            body_bytes: Limits::default().body_bytes,
+            body_pace: body::PACE,
+            entry: Entry::Local,
+            public: vec!["/healthz".into()],
+            clock: Clock::system(),
+        }
+    }
+}
+
+/// The id of a request: in its extensions, in the answer's `x-request-id`, and in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(pub String);
+
+/// Puts the guards around a router. Whatever is added to the router afterwards is not guarded.
+pub fn layers(router: Router, config: DoorConfig) -> Router {
+    let tokens = match &config.entry {
+        Entry::Local => None,
+        Entry::Tokens(book) => Some(Tokens::new(book.clone())),
+    };
+    let door = Arc::new(Door { config, tokens, ids: Ids::new() });
+    // The door has its own limit, and has read the body before an extractor could apply another.
+    router.layer((middleware::from_fn_with_state(door, pass), DefaultBodyLimit::disable()))
+}
+
+struct Door {
+    config: DoorConfig,
+    tokens: Option<Tokens>,
+    ids: Ids,
+}
+
+/// One request's way in, and its answer's way out.
+async fn pass(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
+    let id = door.ids.next();
+    request.extensions_mut().insert(RequestId(id.clone()));
+    let is_api = request.uri().path().starts_with("/api/");
+    let mut response = match door.admit(request).await {
+        Ok(request) => guarded(next.run(request), &id).await,
+        Err(refusal) => refusal.into_response(),
+    };
+    secure(response.headers_mut(), is_api);
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
+    }
+    response
+}
+
+impl Door {
+    /// The cheap questions first; nothing of the body is read for somebody who may not come in.
+    async fn admit(&self, request: Request) -> Result<Request, Refusal> {
+        let (mut head, body) = request.into_parts();
+        guard::check_size(&head)?;
+        let authority = guard::authority(&head)?;
+        self.config.hosts.check(&authority)?;
+        guard::check_cross_site(&head, &authority)?;
+        let who = self.who(&head).await?;
+        let bytes = body::read(&head, body, self.config.body_bytes, self.config.body_pace).await?;
+        head.extensions.insert(who);
+        Ok(Request::from_parts(head, Body::from(bytes)))
+    }
+
+    async fn who(&self, head: &http::request::Parts) -> Result<Who, Refusal> {
+        let Some(tokens) = &self.tokens else {
+            return guard::check_direct(head).map(|()| Who::local());
+        };
+        if self.config.public.iter().any(|path| path == head.uri.path()) {
+            return Ok(Who::nobody());
+        }
+        let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
+        // Without an address, as in a router that something else serves, all are one.
+        let from = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
+        tokens.who(&head.headers, from, self.config.clock.now()).await
+    }
+}
+
+/// The route's answer; where the route panics, an answer that says only under which id that was logged.
+async fn guarded(answer: impl Future<Output = Response>, id: &str) -> Response {
+    let mut answer = pin!(answer);
+    let caught =
+        std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
+            Err(_) => Poll::Ready(None),
+        });
+    match caught.await {
+        Some(response) => response,
+        None => {
+            tracing::error!(request_id = id, "A route panicked");
+            Refusal::new(500, "RETRY_INTERNAL", format!("something went wrong in the server (request {id})"))
+                .hint("nothing is known about the cause here; look for the request in the server's log")
+                .into_response()
+        }
+    }
+}
+
+/// What every answer says to browsers: run nothing that is not ours, guess no types, tell nobody, stay apart.
+const HEADERS: [(HeaderName, &str); 5] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+         font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+         require-trusted-types-for 'script'",
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (header::REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+];
+
+fn secure(headers: &mut HeaderMap, is_api: bool) {
+    headers.reserve(HEADERS.len() + 2);
+    for (name, value) in HEADERS {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    // A route outside the API that knows better, such as one for files that never change, has said so.
+    if is_api || !headers.contains_key(header::CACHE_CONTROL) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+}
+
+/// Ids of requests: unlike any other process's, and in order within one.
+struct Ids {
+    process: u64,
+    count: AtomicU64,
+}
+
+impl Ids {
+    fn new() -> Ids {
+        Ids { process: redrive::Rng::from_os().next_u64(), count: AtomicU64::new(0) }
+    }
+
+    fn next(&self) -> String {
+        format!("{:016x}-{}", self.process, self.count.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+}

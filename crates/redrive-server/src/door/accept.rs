@@ -1,0 +1,245 @@
+//! The accept loop: takes connections within the limits, speaks HTTP/1 and HTTP/2 on them, and ends gracefully.
+
+use std::future::Future;
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use bytes::Bytes;
+use http::Request;
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tower::ServiceExt as _;
+
+use super::connections::{Beat, Pass, Turnstile};
+use super::stream::PatientStream;
+use crate::config::Limits;
+
+/// Requests at once on one HTTP/2 connection.
+const STREAMS_MAX: u32 = 128;
+/// The head of an HTTP/2 request, as HTTP/2 counts it.
+const HTTP2_HEAD_BYTES_MAX: u32 = 16 << 10;
+/// The head of an HTTP/1 request, as far as it is read at all; what is allowed of it is less, and judged later, so
+/// that the refusal can say why.
+const HTTP1_HEAD_BYTES_MAX: usize = 64 << 10;
+/// Lines in the head of an HTTP/1 request, likewise.
+const HTTP1_HEAD_LINES_MAX: usize = 256;
+/// Requests that a client may take back before they were looked at, on one HTTP/2 connection.
+const RESETS_MAX: usize = 32;
+/// How long to wait when the system has no place for another connection.
+const NO_PLACE_WAIT: Duration = Duration::from_millis(5);
+/// Open files that the process needs besides its connections.
+const OTHER_FILES: u64 = 512;
+
+/// What is said to whoever finds every place taken by somebody who is being served.
+const BUSY: &[u8] =
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 1\r\n\
+connection: close\r\ncontent-length: 146\r\n\r\n\
+{\"success\":false,\"error\":{\"code\":\"RETRY_BUSY\",\"message\":\"every connection is in use\",\
+\"hint\":\"come back in a second, or raise limits.connections\"}}";
+
+/// Serves until `shutdown` resolves; then takes nobody new, lets every request that runs finish within `grace`, and
+/// returns. Idle connections are closed at once.
+///
+/// # Errors
+///
+/// Those of the listening socket that cannot be waited out.
+pub async fn listen(
+    listener: TcpListener,
+    router: Router,
+    limits: &Limits,
+    grace: Duration,
+    shutdown: impl Future<Output = ()>,
+) -> io::Result<()> {
+    allow_open_files(limits.connections as u64 + OTHER_FILES);
+    let front = Front {
+        router,
+        http: http(),
+        turnstile: Turnstile::new(limits.connections, limits.connections_per_address),
+        head: limits.header_read_timeout,
+        idle: limits.idle_timeout,
+    };
+    let (stop, stopped) = watch::channel(());
+    let mut connections = JoinSet::new();
+    let mut shutdown = pin!(shutdown);
+    loop {
+        tokio::select! { biased;
+            () = &mut shutdown => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((socket, peer)) => front.greet(socket, peer, &stopped, &mut connections),
+                Err(error) => front.wait_out(&error).await,
+            },
+        }
+    }
+    drop(listener);
+    drop(stop);
+    let all_ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(grace, all_ended).await.is_err() {
+        tracing::warn!(connections = connections.len(), "Shutdown did not wait for the last connections");
+        connections.shutdown().await;
+    }
+    Ok(())
+}
+
+fn http() -> auto::Builder<TokioExecutor> {
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None::<Duration>)
+        .max_buf_size(HTTP1_HEAD_BYTES_MAX)
+        .max_headers(HTTP1_HEAD_LINES_MAX);
+    http.http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
+        .max_pending_accept_reset_streams(RESETS_MAX);
+    http
+}
+
+/// Many systems allow a process a thousand open files until it asks for more.
+fn allow_open_files(wanted: u64) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let wanted = maximum.map_or(wanted, |maximum| wanted.min(maximum));
+    let is_little = current.is_some_and(|current| current < wanted);
+    if is_little && setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }).is_err() {
+        // When they are used up, idle connections make place.
+        tracing::warn!(wanted, "Cannot have as many open files as connections may need");
+    }
+}
+
+struct Front {
+    router: Router,
+    http: auto::Builder<TokioExecutor>,
+    turnstile: Arc<Turnstile>,
+    head: Duration,
+    idle: Duration,
+}
+
+impl Front {
+    /// Too many open files, or a client that was gone before it was looked at: neither is the end.
+    async fn wait_out(&self, error: &io::Error) {
+        tracing::warn!(%error, "Cannot take a connection; trying again");
+        if matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
+            self.turnstile.make_room();
+        }
+        tokio::time::sleep(NO_PLACE_WAIT).await;
+    }
+
+    fn greet(
+        &self,
+        socket: TcpStream,
+        peer: SocketAddr,
+        stopped: &watch::Receiver<()>,
+        connections: &mut JoinSet<()>,
+    ) {
+        let Some(pass) = self.turnstile.enter(peer.ip()) else {
+            metrics::counter!("redrive_connections_refused_total").increment(1);
+            // Whoever does not take it has lost nothing but the reason.
+            drop(socket.into_std().and_then(|mut socket| socket.write(BUSY)));
+            return;
+        };
+        // An answer is one or two writes, and nobody gains from their being held back.
+        drop(socket.set_nodelay(true));
+        let stream = PatientStream::new(socket, pass.pulse.clone(), self.head, self.idle);
+        connections.spawn(attend(
+            stream,
+            peer,
+            pass,
+            self.http.clone(),
+            self.router.clone(),
+            stopped.clone(),
+        ));
+    }
+}
+
+/// Speaks with one client until it leaves, has to make place, or the server stops.
+async fn attend(
+    stream: PatientStream,
+    peer: SocketAddr,
+    pass: Pass,
+    http: auto::Builder<TokioExecutor>,
+    router: Router,
+    mut stopped: watch::Receiver<()>,
+) {
+    let pulse = pass.pulse.clone();
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        let beat = pulse.begin();
+        request.extensions_mut().insert(ConnectInfo(peer));
+        let answer = router.clone().oneshot(request);
+        async move { answer.await.map(|response| response.map(|body| Answer { body, _beat: beat })) }
+    });
+    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut stopping = false;
+    loop {
+        tokio::select! { biased;
+            () = pass.leave.notified() => return,
+            ended = connection.as_mut() => {
+                if let Err(error) = ended {
+                    tracing::debug!(%peer, error = %crate::printable(&error.to_string()), "Connection ended");
+                }
+                return;
+            }
+            // The sender is dropped when the server stops.
+            _ = stopped.changed(), if !stopping => {
+                // Nothing is owed to whoever has not asked for anything; hyper would wait for the rest of the head.
+                if pass.pulse.begun() == 0 {
+                    return;
+                }
+                stopping = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    }
+}
+
+/// A response's body that counts as under way until it has been sent.
+struct Answer {
+    body: Body,
+    _beat: Beat,
+}
+
+impl hyper::body::Body for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_busy_answer_is_as_long_as_it_says() {
+        let text = std::str::from_utf8(BUSY).unwrap();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap();
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{}", body.len());
+        serde_json::from_str::<serde_json::Value>(body).unwrap();
+    }
+}
