@@ -1,2 +1,4 @@
 //! The server around the engine: the HTTP API, the executors that call other people's services, and the door that
 //! decides who comes in. The binary `redrive` is a command line in front of it.
+
+pub mod egress;
