@@ -2,3 +2,4 @@
 //! decides who comes in. The binary `redrive` is a command line in front of it.
 
 pub mod egress;
+pub mod executor;
