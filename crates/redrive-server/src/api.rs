@@ -24,6 +24,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::routing::get;
 use redrive::{Engine, Policy};
+use tokio::sync::watch;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -48,6 +49,7 @@ struct Inner {
     hub: Arc<events::Hub>,
     payload_bytes: usize,
     batch: usize,
+    stopping: Option<watch::Receiver<bool>>,
 }
 
 /// What a server has beside its engine.
@@ -63,16 +65,29 @@ pub struct Parts {
     pub payload_bytes: Option<usize>,
     /// How many jobs one call may bring; 1,000 if not given.
     pub batch: Option<usize>,
+    /// Becomes true when the server stops: streams end then.
+    pub stopping: Option<watch::Receiver<bool>>,
 }
 
 impl Api {
     /// An API on this engine. Needs a runtime: it listens to the engine from now on.
     pub fn new(engine: Engine, parts: Parts) -> Api {
-        let Parts { policies, commands, metrics, payload_bytes, batch } = parts;
+        let Parts { policies, commands, metrics, payload_bytes, batch, stopping } = parts;
         let payload_bytes = payload_bytes.unwrap_or(redrive::PAYLOAD_BYTES_MAX);
         let batch = batch.unwrap_or(1_000);
         let hub = events::Hub::start(&engine);
-        Api { inner: Arc::new(Inner { engine, policies, commands, metrics, hub, payload_bytes, batch }) }
+        Api {
+            inner: Arc::new(Inner {
+                engine,
+                policies,
+                commands,
+                metrics,
+                hub,
+                payload_bytes,
+                batch,
+                stopping,
+            }),
+        }
     }
 
     fn engine(&self) -> &Engine {

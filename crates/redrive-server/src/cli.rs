@@ -15,6 +15,13 @@ pub(crate) struct Cli {
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Serve the API, run HTTP jobs and commands, and lease the rest to workers
+    ///
+    /// Everything that can be set stands in a config file, with every key in docs/reference/config.md. Stops at SIGTERM:
+    /// nothing new is taken, and what runs may finish within the grace period.
+    ///
+    /// Exit code: 0 after a stop, 1 if something failed, 78 if the configuration does not allow a start.
+    Serve(redrive_server::config::ServeOptions),
     /// Measure, beside the tightest hand-written SQL loop that does the same durable work
     Bench(BenchOptions),
     /// Look for whatever keeps a store from its promises, and say what to do about it

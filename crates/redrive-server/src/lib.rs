@@ -1,9 +1,14 @@
 //! The server around the engine: the HTTP API, the executors that call other people's services, and the door that
 //! decides who comes in. The binary `redrive` is a command line in front of it.
 
+pub mod api;
 pub mod config;
+pub mod demo;
 pub mod door;
+pub mod egress;
+pub mod executor;
 mod printable;
+pub mod serve;
 pub mod telemetry;
 
 pub use printable::printable;

@@ -4,6 +4,7 @@ mod bench;
 mod cli;
 mod doctor;
 mod out;
+mod serving;
 mod stopwatch;
 
 use std::process::ExitCode;
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::BenchChild(child) => bench::child(&child),
         Command::BenchPeer(part) => bench::peer(&part),
+        Command::Serve(options) => return serving::run(&options),
         Command::Doctor(options) => return doctor::run(&options),
     };
     out::exit_code(done)

@@ -22,6 +22,8 @@ pub struct Server {
     engine: Engine,
     router: axum::Router,
     listener: TcpListener,
+    /// Says that it is to stop.
+    stop: watch::Sender<bool>,
 }
 
 impl Server {
@@ -35,12 +37,14 @@ impl Server {
         let store = open_store(&config).await?;
         let commands = commands(&config)?;
         let engine = engine(&config, store, commands.clone())?;
+        let (stop, stopping) = watch::channel(false);
         let parts = api::Parts {
             policies: config.policies.clone(),
             commands,
             metrics,
             payload_bytes: Some(config.limits.payload_bytes),
             batch: Some(config.limits.batch),
+            stopping: Some(stopping),
         };
         let book = Arc::new(MemoryTokenBook::default());
         let entropy = door::entropy().context("the operating system has no randomness to give")?;
@@ -53,7 +57,7 @@ impl Server {
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
-        Ok(Server { config, engine, router, listener })
+        Ok(Server { config, engine, router, listener, stop })
     }
 
     /// Where it listens.
@@ -76,17 +80,30 @@ impl Server {
     ///
     /// Those of the store at the end, and of the socket.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        let Server { config, engine, router, listener } = self;
-        let (stop, stopped) = watch::channel(false);
+        let Server { config, engine, router, listener, stop } = self;
+        let stopped = stop.subscribe();
         let stopping = |mut stopped: watch::Receiver<bool>| async move {
             // A sender that is gone is as good as a word.
-            drop(stopped.wait_for(|stop| *stop).await);
+            stopped.wait_for(|stop| *stop).await.map(|_| ()).unwrap_or(());
         };
-        let worked = engine.run(stopping(stopped.clone()));
-        let listened = door::listen(listener, router, &config.limits, config.grace, stopping(stopped));
+        // Whatever ends first ends the others.
+        let worked = async {
+            let worked = engine.run(stopping(stopped.clone())).await;
+            stop.send_replace(true);
+            worked
+        };
+        let listened = async {
+            let until = stopping(stopped.clone());
+            let listened = door::listen(listener, router, &config.limits, config.grace, until).await;
+            stop.send_replace(true);
+            listened
+        };
         let told = async {
-            shutdown.await;
-            drop(stop.send(true));
+            tokio::select! {
+                () = shutdown => {}
+                () = stopping(stopped.clone()) => {}
+            }
+            stop.send_replace(true);
         };
         let (worked, listened, ()) = tokio::join!(worked, listened, told);
         worked?;
@@ -138,8 +155,10 @@ fn secrets(config: &Config) -> Result<Secrets> {
     let mut secrets = Secrets::new();
     for (endpoint, texts) in &config.endpoints {
         for text in texts {
-            let secret =
-                text.reveal().parse().map_err(|error| anyhow!("the secret of endpoint {endpoint:?}: {error}"))?;
+            let secret = text
+                .reveal()
+                .parse()
+                .map_err(|error| anyhow!("the secret of endpoint {endpoint:?}: {error}"))?;
             secrets = secrets.with(endpoint, secret);
         }
     }

@@ -23,6 +23,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "error",
             "fallback",
             "fingerprint",
+            "forecast",
             "gate",
             "job",
             "machine",

@@ -21,7 +21,6 @@ pub struct Envelope<T> {
 
 /// A refusal.
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "it only describes what a refusal looks like")]
 pub(super) struct Refused {
     /// Always false.
     success: bool,
@@ -30,7 +29,6 @@ pub(super) struct Refused {
 
 /// Why.
 #[derive(Serialize, ToSchema)]
-#[expect(dead_code, reason = "it only describes what a refusal looks like")]
 pub(super) struct RefusedError {
     /// For programs; each has a page in docs/errors.
     code: String,

@@ -38,7 +38,7 @@ pub(super) struct GroupView {
     message: Option<String>,
     kind: String,
     /// The newest one.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     newest: JobId,
     #[schema(value_type = String, format = DateTime)]
     first_at: Timestamp,

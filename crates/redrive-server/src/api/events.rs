@@ -16,7 +16,7 @@ use http::HeaderMap;
 use redrive::{Engine, Event, Rng};
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::broadcast;
+use tokio::sync::{broadcast, watch};
 
 use super::Api;
 use super::answer::Refused;
@@ -134,9 +134,23 @@ pub(super) async fn events(
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let teller = Teller { api: state.0.clone(), hub, batches, waiting, told: String::new(), look };
     let first = sse::Event::default().event("snapshot").data(told);
-    let rest = stream::unfold(teller, |mut teller| async move { Some((Ok(teller.next().await), teller)) });
+    let rest = stream::unfold(teller, |mut teller| async move {
+        let event = tokio::select! { biased;
+            () = stopping(teller.api.inner.stopping.clone()) => return None,
+            event = teller.next() => event,
+        };
+        Some((Ok(event), teller))
+    });
     let stream = stream::StreamExt::chain(stream::iter([Ok(first)]), rest);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(HEARTBEAT_EVERY)))
+}
+
+/// Resolves when the server stops.
+async fn stopping(stopping: Option<watch::Receiver<bool>>) {
+    match stopping {
+        Some(mut stopping) => stopping.wait_for(|stops| *stops).await.map(|_| ()).unwrap_or(()),
+        None => std::future::pending().await,
+    }
 }
 
 /// Tells one listener.

@@ -18,7 +18,7 @@ const STEPS: usize = 5;
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ExplainView {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     id: JobId,
     #[schema(value_type = String)]
     state: StateName,
@@ -56,7 +56,7 @@ pub(super) struct StepView {
 }
 
 /// Why a job waits, until when, and what comes next.
-#[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(get, path = "/jobs/{id}/explain", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<ExplainView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<ExplainView> {
@@ -64,7 +64,8 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
     let detail = find(&state, id.0).await?;
     let job = &detail.job;
     let now = state.engine().now();
-    let paused = state.engine().counts().await?.iter().any(|counts| counts.queue == job.queue && counts.paused);
+    let paused =
+        state.engine().counts().await?.iter().any(|counts| counts.queue == job.queue && counts.paused);
     let until = match job.state {
         Standing::Waiting { due_at, .. } if !paused => Some(due_at),
         _ => None,
@@ -102,7 +103,11 @@ fn summary(job: &Job, paused: bool, now: Timestamp) -> String {
             format!("waiting: its queue {:?} is paused; it goes on when that is resumed", job.queue)
         }
         Standing::Waiting { due_at, reason } if *due_at <= now => {
-            format!("due since {}: {}; it starts when a place is free", span::format(now.since(*due_at)), why(*reason))
+            format!(
+                "due since {}: {}; it starts when a place is free",
+                span::format(now.since(*due_at)),
+                why(*reason)
+            )
         }
         Standing::Waiting { due_at, reason } => {
             format!("waiting for {} more: {}", span::format(due_at.since(now)), why(*reason))

@@ -17,7 +17,7 @@ use crate::executor::HttpExecutor;
 /// A duration as people write it: `"90s"`, `"1h30m"`, `"14d"`.
 #[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
 #[schema(value_type = String, example = "90s")]
-pub(super) struct Span(#[serde(with = "span")] pub(super) Duration);
+pub(super) struct Span(#[serde(with = "span::text")] pub(super) Duration);
 
 /// A job to be done.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -60,7 +60,7 @@ pub(super) struct JobForm {
     /// Whose health decides whether it may start; the host of its URL if it is an `http` job.
     pub(super) destination: Option<String>,
     /// The job it belongs to.
-    #[schema(value_type = Option<String>, format = Uuid)]
+    #[schema(value_type = Option<String>, format = "uuid")]
     pub(super) parent: Option<JobId>,
     /// For people and filters.
     #[serde(default)]
@@ -73,8 +73,12 @@ impl JobForm {
         let text = self.payload.as_ref().map_or("null", |payload| payload.get());
         if text.len() > api.inner.payload_bytes {
             let (is, may) = (text.len(), api.inner.payload_bytes);
-            return Err(Refusal::new(413, "RETRY_TOO_LARGE", format!("the payload has {is} bytes; {may} are allowed"))
-                .hint("store the data elsewhere and put a reference into the payload"));
+            return Err(Refusal::new(
+                413,
+                "RETRY_TOO_LARGE",
+                format!("the payload has {is} bytes; {may} are allowed"),
+            )
+            .hint("store the data elsewhere and put a reference into the payload"));
         }
         let value: Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
         api.check_payload(&self.kind, &value).map_err(|problem| {
@@ -97,7 +101,8 @@ impl JobForm {
         if let Some(key) = self.key {
             job = job.key(key);
         }
-        job = job.on_conflict(self.on_conflict.unwrap_or_default()).priority(self.priority.unwrap_or_default());
+        job =
+            job.on_conflict(self.on_conflict.unwrap_or_default()).priority(self.priority.unwrap_or_default());
         if let Some(Span(delay)) = self.delay {
             job = job.after(delay);
         }

@@ -21,7 +21,7 @@ const WAIT_MAX: Duration = mins(5);
 #[serde(rename_all = "camelCase")]
 pub(super) struct EnqueuedView {
     /// The job: the new one, or the one that was there already.
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     pub(super) id: JobId,
     #[schema(value_type = String, example = "waiting")]
     pub(super) state: StateName,
@@ -68,7 +68,8 @@ fn not_enqueued(api: &Api, error: Error) -> Refusal {
     match error.kind() {
         ErrorKind::Invalid if error.to_string().starts_with("there is no queue") => {
             let message = error.to_string().lines().next().unwrap_or_default().to_owned();
-            let hint = format!("the queues are {}; add one to the configuration as [queues.NAME]", names.join(", "));
+            let hint =
+                format!("the queues are {}; add one to the configuration as [queues.NAME]", names.join(", "));
             invalid(message, hint)
         }
         _ => error.into(),
@@ -118,8 +119,12 @@ pub(super) async fn create_many(
     who.need(Scope::Enqueue)?;
     let (count, most) = (body.0.len(), state.inner.batch);
     if count > most {
-        return Err(Refusal::new(413, "RETRY_TOO_LARGE", format!("{count} jobs in one call; {most} are allowed"))
-            .hint("send them in several calls"));
+        return Err(Refusal::new(
+            413,
+            "RETRY_TOO_LARGE",
+            format!("{count} jobs in one call; {most} are allowed"),
+        )
+        .hint("send them in several calls"));
     }
     let jobs: Vec<Result<NewJob, Refusal>> = body.0.into_iter().map(|form| form.into_job(&state)).collect();
     let good: Vec<NewJob> = jobs.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
@@ -162,12 +167,17 @@ pub(super) struct WaitForm {
 }
 
 /// One job with its history.
-#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = Uuid), WaitForm), responses(
+#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid"), WaitForm), responses(
     (status = 200, body = Envelope<DetailView>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
 ))]
-pub(super) async fn get(state: State<Api>, who: Who, id: Path<JobId>, query: Query<WaitForm>) -> Answer<DetailView> {
+pub(super) async fn get(
+    state: State<Api>,
+    who: Who,
+    id: Path<JobId>,
+    query: Query<WaitForm>,
+) -> Answer<DetailView> {
     who.need(Scope::Read)?;
     let wait = query.0.wait.unwrap_or_default().min(WAIT_MAX);
     let detail = ended(&state, id.0, wait).await?;
@@ -255,7 +265,9 @@ pub(super) fn page(limit: Option<usize>, cursor: Option<&str>) -> Result<Page, R
     let before = cursor
         .map(|cursor| {
             let place = cursor.strip_prefix('c').and_then(|place| i64::from_str_radix(place, 16).ok());
-            place.ok_or_else(|| invalid(format!("{cursor:?} is no cursor"), "send the nextCursor of the last answer"))
+            place.ok_or_else(|| {
+                invalid(format!("{cursor:?} is no cursor"), "send the nextCursor of the last answer")
+            })
         })
         .transpose()?;
     Ok(Page { before, limit })
@@ -289,7 +301,7 @@ pub(super) async fn list_of(
 }
 
 /// Forgets a finished job.
-#[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<Deleted>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -303,6 +315,6 @@ pub(super) async fn delete(state: State<Api>, who: Who, id: Path<JobId>) -> Answ
 /// What was forgotten.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Deleted {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     id: JobId,
 }

@@ -32,9 +32,8 @@ pub(super) struct PresetView {
 pub(super) async fn presets(state: State<Api>, who: Who) -> Answer<Vec<PresetView>> {
     who.need(Scope::Read)?;
     let named = state.inner.policies.iter().map(|(name, policy)| (name.clone(), policy.clone()));
-    let built_in = Policy::PRESETS
-        .iter()
-        .filter_map(|name| Some(((*name).to_owned(), Policy::preset(name).ok()?)));
+    let built_in =
+        Policy::PRESETS.iter().filter_map(|name| Some(((*name).to_owned(), Policy::preset(name).ok()?)));
     let view = |(name, policy): (String, Policy)| PresetView {
         name,
         delays: policy.preview(10).into_iter().map(span::format).collect(),
@@ -141,7 +140,8 @@ pub(super) struct ClassView {
 pub(super) async fn classify(state: State<Api>, who: Who, body: Body<ClassifyForm>) -> Answer<ClassView> {
     who.need(Scope::Read)?;
     let ClassifyForm { message, code, status, policy } = body.0;
-    let policy = policy.map_or_else(|| Ok::<_, Refusal>(Policy::default()), |policy| policy_of(&state, policy))?;
+    let policy =
+        policy.map_or_else(|| Ok::<_, Refusal>(Policy::default()), |policy| policy_of(&state, policy))?;
     let failure = super::workers::failure_of(message, code, status);
     let verdict = redrive::explain(&failure, &policy);
     ok(ClassView {

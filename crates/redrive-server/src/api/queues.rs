@@ -38,7 +38,8 @@ pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<QueueView>> 
 
 async fn views(api: &Api) -> Result<Vec<QueueView>, Refusal> {
     let counts = api.engine().counts().await?;
-    let places = |name: &str| api.engine().queues().find(|queue| queue.name() == name).map(|queue| queue.places());
+    let places =
+        |name: &str| api.engine().queues().find(|queue| queue.name() == name).map(|queue| queue.places());
     let mut views: Vec<QueueView> = counts
         .into_iter()
         .map(|counts| QueueView {
@@ -80,7 +81,11 @@ async fn set(api: &Api, who: &Who, name: &str, paused: bool) -> Answer<QueueView
         return Err(Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no queue {name:?}"))
             .hint(format!("the queues are {}", names.join(", "))));
     }
-    if paused { api.engine().pause(name).await? } else { api.engine().resume(name).await? };
+    if paused {
+        api.engine().pause(name).await?
+    } else {
+        api.engine().resume(name).await?
+    };
     tracing::info!(who = %who.name, queue = name, paused, "Asked for by hand");
     let view = views(api).await?.into_iter().find(|view| view.name == name);
     ok(view.ok_or_else(|| Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no queue {name:?}")))?)

@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use redrive::{
-    Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName, Timestamp, span,
+    Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName, Timestamp,
+    span,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -49,11 +50,7 @@ enum ErrorForm {
     /// `TIMEOUT: no answer`.
     Text(String),
     /// What is known of it.
-    Known {
-        code: Option<String>,
-        message: String,
-        status: Option<u16>,
-    },
+    Known { code: Option<String>, message: String, status: Option<u16> },
 }
 
 impl ErrorForm {
@@ -103,7 +100,8 @@ pub(super) async fn queue(state: State<Api>, who: Who, body: Body<RetryForm>) ->
     let failure = error.into_failure();
     refuse_hopeless(&policy, &failure)?;
     let text = payload.as_ref().map_or("null", |payload| payload.get());
-    let json = Json::parse(text).map_err(|error| invalid(format!("failed to marshal payload: {error}"), "send JSON"))?;
+    let json = Json::parse(text)
+        .map_err(|error| invalid(format!("failed to marshal payload: {error}"), "send JSON"))?;
     let job = NewJob::of_kind(&task_type, json).key(task_id).policy(policy).failed_outside(failure);
     let enqueued = state.engine().enqueue(job).await?;
     let view = EnqueuedView::of(&state, enqueued).await?;
@@ -127,7 +125,7 @@ fn refuse_hopeless(policy: &Policy, failure: &Failure) -> Result<(), Refusal> {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct RetryView {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     id: JobId,
     task_id: String,
     task_type: String,
@@ -225,7 +223,7 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
 }
 
 /// Tries something again at once.
-#[utoipa::path(post, path = "/retry/{id}/trigger", tag = "retry", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(post, path = "/retry/{id}/trigger", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<RetryView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn trigger(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<RetryView> {
@@ -249,7 +247,7 @@ async fn found(api: &Api, id: JobId) -> Result<redrive::JobDetail, Refusal> {
 }
 
 /// Gives a retry up.
-#[utoipa::path(delete, path = "/retry/{id}", tag = "retry", params(("id" = String, Path, format = Uuid)), responses(
+#[utoipa::path(delete, path = "/retry/{id}", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<Cancelled>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<Cancelled> {
@@ -262,7 +260,7 @@ pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answ
 /// What was given up.
 #[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Cancelled {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     id: JobId,
 }
 

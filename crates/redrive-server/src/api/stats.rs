@@ -119,7 +119,11 @@ pub(super) struct ActivityForm {
 #[utoipa::path(get, path = "/activity", tag = "operations", params(ActivityForm), responses(
     (status = 200, body = Envelope<Vec<ActivityView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn activity(state: State<Api>, who: Who, query: Query<ActivityForm>) -> Answer<Vec<ActivityView>> {
+pub(super) async fn activity(
+    state: State<Api>,
+    who: Who,
+    query: Query<ActivityForm>,
+) -> Answer<Vec<ActivityView>> {
     who.need(Scope::Read)?;
     let limit = query.0.limit.unwrap_or(100);
     if !(1..=ACTIVITY_MAX).contains(&limit) {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redrive::{
-    Activity, AttemptRecord, Failure, Job, JobDetail, JobId, Json, Policy, Reason, State, StateName, Timestamp,
-    span,
+    Activity, AttemptRecord, Failure, Job, JobDetail, JobId, Json, Policy, Reason, State, StateName,
+    Timestamp, span,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -16,10 +16,10 @@ use crate::door::{Scope, Who};
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct JobView {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     pub(super) id: JobId,
-    pub(super) kind: Arc<str>,
-    pub(super) queue: Arc<str>,
+    pub(super) kind: String,
+    pub(super) queue: String,
     /// `waiting`, `running`, `succeeded`, `dead` or `cancelled`.
     #[schema(value_type = String, example = "waiting")]
     pub(super) state: StateName,
@@ -63,12 +63,12 @@ pub(super) struct JobView {
     /// Times it was brought back from the dead.
     pub(super) generation: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) key: Option<Arc<str>>,
+    pub(super) key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) ordering_key: Option<Arc<str>>,
+    pub(super) ordering_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) destination: Option<Arc<str>>,
-    #[schema(value_type = Option<String>, format = Uuid)]
+    pub(super) destination: Option<String>,
+    #[schema(value_type = Option<String>, format = "uuid")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parent: Option<JobId>,
     pub(super) labels: BTreeMap<String, String>,
@@ -89,9 +89,12 @@ impl JobView {
     /// As this caller may see it.
     pub(super) fn of(job: Job, who: &Who) -> JobView {
         let state = job.state.name();
-        let (mut reason, mut due_at, mut running_since, mut finished_at, mut why) = (None, None, None, None, None);
+        let (mut reason, mut due_at, mut running_since, mut finished_at, mut why) =
+            (None, None, None, None, None);
         match &job.state {
-            State::Waiting { due_at: due, reason: because } => (reason, due_at) = (Some(*because), Some(*due)),
+            State::Waiting { due_at: due, reason: because } => {
+                (reason, due_at) = (Some(*because), Some(*due))
+            }
             State::Running { since } => running_since = Some(*since),
             State::Succeeded { at } | State::Cancelled { at } => finished_at = Some(*at),
             State::Dead { at, why: because } => (finished_at, why) = (Some(*at), Some(because.as_str())),
@@ -101,8 +104,8 @@ impl JobView {
         let extras = job.extras().clone();
         JobView {
             id: job.id,
-            kind: job.kind,
-            queue: job.queue,
+            kind: job.kind.to_string(),
+            queue: job.queue.to_string(),
             state,
             reason,
             due_at,
@@ -120,9 +123,9 @@ impl JobView {
             holds: job.ledger.holds,
             interruptions: job.ledger.interruptions,
             generation: job.ledger.generation,
-            key: extras.key,
-            ordering_key: extras.ordering_key,
-            destination: extras.destination,
+            key: extras.key.map(|key| key.to_string()),
+            ordering_key: extras.ordering_key.map(|key| key.to_string()),
+            destination: extras.destination.map(|destination| destination.to_string()),
             parent: extras.parent,
             labels: extras.labels,
             deadline: extras.deadline,
@@ -250,16 +253,16 @@ pub(super) struct ActivityView {
     at: Timestamp,
     #[schema(value_type = String, example = "dead")]
     what: redrive::What,
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     job: JobId,
-    kind: Arc<str>,
-    queue: Arc<str>,
+    kind: String,
+    queue: String,
     message: String,
 }
 
 impl From<Activity> for ActivityView {
     fn from(line: Activity) -> ActivityView {
         let Activity { at, what, job, kind, queue, message } = line;
-        ActivityView { at, what, job, kind, queue, message }
+        ActivityView { at, what, job, kind: kind.to_string(), queue: queue.to_string(), message }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use redrive::{
-    ClaimId, Failure, HolderId, JobId, Json, LEASE_MAX, Lease, Lending, Outcome, Renewal, Settled, Timestamp,
-    mins, secs,
+    ClaimId, Failure, HolderId, JobId, LEASE_MAX, Lease, Lending, Outcome, Renewal, Settled, Timestamp, mins,
+    secs,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -157,8 +157,10 @@ fn lost() -> Refusal {
 async fn kept(api: &Api, worker: HolderId, lease: Duration) -> Result<Vec<Lease>, Refusal> {
     match api.engine().keep(worker, lease).await? {
         Renewal::Kept { lost } => Ok(lost),
-        Renewal::Gone => Err(Refusal::new(409, "RETRY_LEASE_LOST", "this worker was silent for too long and is forgotten")
-            .hint("drop what it holds, and lease again without a workerId")),
+        Renewal::Gone => {
+            Err(Refusal::new(409, "RETRY_LEASE_LOST", "this worker was silent for too long and is forgotten")
+                .hint("drop what it holds, and lease again without a workerId"))
+        }
     }
 }
 
@@ -186,7 +188,11 @@ pub(super) struct HeartbeatView {
 #[utoipa::path(post, path = "/workers/heartbeat", tag = "workers", request_body = HeartbeatForm, responses(
     (status = 200, body = Envelope<HeartbeatView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn heartbeat(state: State<Api>, who: Who, body: Body<HeartbeatForm>) -> Answer<HeartbeatView> {
+pub(super) async fn heartbeat(
+    state: State<Api>,
+    who: Who,
+    body: Body<HeartbeatForm>,
+) -> Answer<HeartbeatView> {
     works(&who)?;
     let lease_for = lease_span(body.0.lease_for)?;
     let lost = kept(&state, holder(&body.0.worker_id)?, lease_for).await?;
@@ -252,7 +258,7 @@ async fn report(api: &Api, who: &Who, token: &str, outcome: Outcome) -> Answer<R
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ReportView {
-    #[schema(value_type = String, format = Uuid)]
+    #[schema(value_type = String, format = "uuid")]
     id: JobId,
     #[schema(value_type = Option<String>)]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -286,9 +292,10 @@ pub(super) async fn complete(
     let output = match &body.0.output {
         None => None,
         Some(raw) => {
-            let json = Json::parse(raw.get())
-                .map_err(|error| invalid(format!("the output is not JSON: {error}"), "send any JSON value"))?;
-            Some(json)
+            let value = serde_json::from_str(raw.get());
+            Some(value.map_err(|error| {
+                invalid(format!("the output is not JSON: {error}"), "send any JSON value")
+            })?)
         }
     };
     report(&state, &who, &lease.0, Outcome::Done(output)).await
@@ -351,7 +358,12 @@ impl FailForm {
 #[utoipa::path(post, path = "/leases/{lease}/fail", tag = "workers", params(("lease" = String, Path)), request_body = FailForm, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn fail(state: State<Api>, who: Who, lease: Path<String>, body: Body<FailForm>) -> Answer<ReportView> {
+pub(super) async fn fail(
+    state: State<Api>,
+    who: Who,
+    lease: Path<String>,
+    body: Body<FailForm>,
+) -> Answer<ReportView> {
     let failure = body.0.into_failure()?;
     report(&state, &who, &lease.0, Outcome::Failed(failure)).await
 }

@@ -33,7 +33,7 @@ pub struct Event {
 
 /// What happened.
 #[derive(Clone, Debug, Serialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(tag = "event", rename_all = "snake_case", rename_all_fields = "camelCase")]
 #[non_exhaustive]
 pub enum Happening {
     /// It was accepted.

@@ -1,0 +1,84 @@
+//! `redrive serve --demo`: flaky local destinations and a trickle of jobs, so that a newcomer sees it all at work.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::routing::post;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use redrive::{Engine, Json, NewJob, Policy};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+
+use crate::serve::Server;
+
+/// How often a job comes in.
+const TRICKLE_EVERY: Duration = Duration::from_millis(700);
+
+/// What the destinations have seen.
+#[derive(Default)]
+struct Seen {
+    requests: AtomicU64,
+}
+
+/// Starts the destinations and the trickle. Both end when it is dropped. The server must be allowed to call loopback.
+///
+/// # Errors
+///
+/// If no port is free.
+pub async fn start(server: &Server) -> Result<JoinSet<()>> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.context("the demo needs a port on loopback")?;
+    let address = listener.local_addr()?;
+    let targets = Router::new().route("/{target}", post(answer)).with_state(Arc::new(Seen::default()));
+    let mut tasks = JoinSet::new();
+    tasks.spawn(async move {
+        // Ends with the process; a demonstration has nobody to complain to.
+        drop(axum::serve(listener, targets).await);
+    });
+    let engine = server.engine().clone();
+    tasks.spawn(async move { trickle(&engine, &format!("http://{address}")).await });
+    tracing::info!(%address, "Demo: flaky destinations are at work, and a job comes in every moment");
+    Ok(tasks)
+}
+
+/// A steady one, one that often fails, one that says when to come back, one that is down half of the time, and one that
+/// knows nothing.
+async fn answer(seen: State<Arc<Seen>>, target: Path<String>) -> (StatusCode, HeaderMap, &'static str) {
+    let count = seen.requests.fetch_add(1, Ordering::Relaxed);
+    let mut headers = HeaderMap::new();
+    let (status, text) = match target.as_str() {
+        "steady" => (StatusCode::OK, "done"),
+        "flaky" if count % 3 == 0 => (StatusCode::OK, "done at last"),
+        "flaky" => (StatusCode::SERVICE_UNAVAILABLE, "busy, try again"),
+        "limited" if count % 4 == 0 => (StatusCode::OK, "your turn"),
+        "limited" => {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+            (StatusCode::TOO_MANY_REQUESTS, "slow down")
+        }
+        "down" if (count / 40) % 2 == 1 => (StatusCode::OK, "back again"),
+        "down" => (StatusCode::BAD_GATEWAY, "nobody home"),
+        _ => (StatusCode::NOT_FOUND, "no such thing"),
+    };
+    (status, headers, text)
+}
+
+async fn trickle(engine: &Engine, base: &str) {
+    let targets = ["steady", "flaky", "steady", "limited", "flaky", "down", "steady", "missing"];
+    let mut tick = tokio::time::interval(TRICKLE_EVERY);
+    for number in 0_u64.. {
+        tick.tick().await;
+        let target = targets[usize::try_from(number).unwrap_or(0) % targets.len()];
+        let payload =
+            json!({ "method": "POST", "url": format!("{base}/{target}"), "body": { "order": number } });
+        let Ok(payload) = Json::of(&payload) else { continue };
+        let policy = Policy::preset("media").unwrap_or_default();
+        let job = NewJob::of_kind("http", payload).policy(policy).destination(target).label("demo", target);
+        if let Err(error) = engine.enqueue(job).await {
+            tracing::warn!(%error, "Demo: a job was not taken");
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! The one guarded way out: every HTTP request this server makes for somebody goes through [`Egress::send`].
+//!
+//! Whoever may enqueue a job chooses its URL; the guard is what keeps that URL from reaching this machine, its
+//! neighbours and its cloud's credentials. It stands at the socket (`connect.rs`), where no spelling of an address and
+//! no change of a DNS record goes past it. Proxies named by the environment are not used: nothing here reads it.
+//! HTTP/1.1 alone is spoken: every receiver has it, and it is plain when a request has been sent.
+//!
+//! Not here: what a status means for a job (`executor/http.rs`).
+
+mod address;
+mod connect;
+mod error;
+mod policy;
+mod pool;
+mod request;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONTENT_LENGTH, HOST, HeaderValue, LOCATION};
+use http::{Method, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use connect::Connector;
+use pool::{Age, Link, Pool};
+use request::Origin;
+
+pub use address::{Verdict, canonical, verdict};
+pub use error::{EgressError, EgressErrorKind};
+pub use policy::{Allow, EgressPolicy};
+pub use request::{
+    HEADER_BYTES_MAX, HEADERS_MAX, KEPT_BYTES_MAX, READ_BYTES_MAX, Redirects, Request, Response, Timeouts,
+    URL_BYTES_MAX, user_header,
+};
+
+/// Redirects that are followed for one request.
+const HOPS_MAX: usize = 3;
+/// Headers that one answer may have.
+const ANSWER_HEADERS_MAX: usize = 100;
+/// How long the text of a refusal is waited for.
+const REFUSAL_WAIT: Duration = Duration::from_secs(2);
+/// The head of one answer.
+const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
+
+/// Sends requests to where they may go. Cheap to clone; clones share their connections.
+#[derive(Clone)]
+pub struct Egress {
+    connector: Connector,
+    pool: Arc<Pool>,
+}
+
+impl Egress {
+    /// Under this policy, trusting the certificates that the operating system trusts.
+    pub fn new(policy: EgressPolicy) -> Egress {
+        let mut roots = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        let (_, unreadable) = roots.add_parsable_certificates(found.certs);
+        if roots.is_empty() {
+            let errors = found.errors.len();
+            tracing::warn!(unreadable, errors, "no root certificates on this system: https will fail");
+        }
+        Egress::with_roots(policy, roots)
+    }
+
+    /// Under this policy, trusting these certificates alone.
+    pub fn with_roots(policy: EgressPolicy, roots: RootCertStore) -> Egress {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+            .expect("the provider has cipher suites for both versions")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let tls = TlsConnector::from(Arc::new(config));
+        Egress { connector: Connector { policy: Arc::new(policy), tls }, pool: Arc::new(Pool::new()) }
+    }
+
+    /// Sends a request and reads its answer, whatever its status.
+    ///
+    /// Dropped, it closes the connection it used.
+    ///
+    /// # Errors
+    ///
+    /// There is no answer. [`EgressError::was_sent`] says whether the far side may have acted all the same.
+    pub async fn send(&self, request: Request) -> Result<Response, EgressError> {
+        let sent = AtomicBool::new(false);
+        let total = request.timeouts.total;
+        match timeout(total, self.follow(request, &sent)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(timed_out(&sent, "the request took longer than it may")),
+        }
+    }
+
+    /// Sends a request, and goes where the answer points if that was asked for.
+    async fn follow(&self, mut request: Request, sent: &AtomicBool) -> Result<Response, EgressError> {
+        for _ in 0..HOPS_MAX {
+            let again = (request.redirects == Redirects::Follow).then(|| request.clone());
+            let response = self.exchange(request, sent).await?;
+            match (again, response.headers.get(LOCATION)) {
+                (Some(again), Some(location)) if points_elsewhere(response.status) => {
+                    let location = location.to_str().unwrap_or_default();
+                    request = again.redirected(response.status, location)?;
+                    // Whoever redirects has not acted.
+                    sent.store(false, Ordering::Relaxed);
+                }
+                _ => return Ok(response),
+            }
+        }
+        // One more than may be followed: if it points elsewhere again, that is the answer.
+        self.exchange(request, sent).await
+    }
+
+    /// One request to one origin and its answer.
+    async fn exchange(&self, request: Request, sent: &AtomicBool) -> Result<Response, EgressError> {
+        let origin = Origin::of(request.url())?;
+        let timeouts = request.timeouts;
+        let (link, answer) = self.ask(&origin, outgoing(request)?, timeouts, sent).await?;
+        let (http::response::Parts { status, headers, .. }, body) = answer.into_parts();
+        let Read { body, truncated } = read_body(&origin, status, body, timeouts).await?;
+        if !truncated {
+            self.pool.put(origin, link);
+        }
+        Ok(Response { status, headers, body, truncated })
+    }
+
+    /// Sends a request and waits for the head of its answer.
+    async fn ask(
+        &self,
+        origin: &Origin,
+        mut outgoing: http::Request<Full<Bytes>>,
+        timeouts: Timeouts,
+        sent: &AtomicBool,
+    ) -> Result<(Link, http::Response<Incoming>), EgressError> {
+        loop {
+            let linked = timeout(timeouts.connect, self.link(origin, timeouts.connect)).await;
+            let mut link = linked.unwrap_or_else(|_| {
+                let message = format!("{} did not take the connection in time", origin.host);
+                Err(EgressError::new(EgressErrorKind::TimedOutUnsent, message))
+            })?;
+            sent.store(true, Ordering::Relaxed);
+            let answer = timeout(timeouts.first_byte, link.sender.try_send_request(outgoing)).await;
+            let answer = answer.map_err(|_| timed_out(sent, &format!("{} did not answer", origin.host)))?;
+            let mut failed = match answer {
+                Ok(answer) => return Ok((link, answer)),
+                Err(failed) => failed,
+            };
+            // What comes back was not sent: the connection had been closed by then.
+            let Some(unsent) = failed.take_message() else {
+                return Err(broken(origin, failed.into_error()));
+            };
+            sent.store(false, Ordering::Relaxed);
+            // While it lay idle, that is no wonder, and another will do. A new one that is closed at once says that
+            // nobody is served there.
+            if link.age == Age::New {
+                let message = format!("{} closed the connection at once", origin.host);
+                return Err(EgressError::new(EgressErrorKind::Connect, message).because(failed.into_error()));
+            }
+            outgoing = unsent;
+        }
+    }
+
+    /// A connection that is ready for a request: an open one if there is one to a permitted address, else a new one.
+    async fn link(&self, origin: &Origin, within: Duration) -> Result<Link, EgressError> {
+        let addresses = self.connector.resolve(origin).await?;
+        while let Some(mut link) = self.pool.take(origin, &addresses) {
+            if link.sender.ready().await.is_ok() {
+                return Ok(link);
+            }
+        }
+        self.dial(origin, &addresses, within).await
+    }
+
+    async fn dial(
+        &self,
+        origin: &Origin,
+        addresses: &[SocketAddr],
+        within: Duration,
+    ) -> Result<Link, EgressError> {
+        let (stream, address) = self.connector.connect(origin, addresses, within).await?;
+        let handshake = http1::Builder::new()
+            .max_headers(ANSWER_HEADERS_MAX)
+            .max_header_size(ANSWER_HEAD_BYTES_MAX)
+            .max_buf_size(ANSWER_HEAD_BYTES_MAX)
+            .handshake::<_, Full<Bytes>>(TokioIo::new(stream))
+            .await;
+        let (sender, connection) = handshake.map_err(|error| {
+            EgressError::new(EgressErrorKind::Connect, format!("{} closed at once", origin.host))
+                .because(error)
+        })?;
+        // What goes wrong on it is told to whoever waits for an answer.
+        let driver = tokio::spawn(async move { drop(connection.await) }).abort_handle();
+        Ok(Link { sender, driver, address, age: Age::New })
+    }
+}
+
+impl std::fmt::Debug for Egress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Egress").field("policy", &self.connector.policy).finish_non_exhaustive()
+    }
+}
+
+fn points_elsewhere(status: StatusCode) -> bool {
+    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+}
+
+/// The request as it goes over the wire.
+fn outgoing(request: Request) -> Result<http::Request<Full<Bytes>>, EgressError> {
+    let unsendable = |error: http::Error| {
+        EgressError::new(EgressErrorKind::Invalid, "the URL cannot be asked for").because(error)
+    };
+    let host = HeaderValue::try_from(request.destination()).map_err(|error| unsendable(error.into()))?;
+    let mut outgoing = http::Request::builder()
+        .method(request.method.clone())
+        .uri(&request.url()[url::Position::BeforePath..url::Position::AfterQuery])
+        .body(Full::new(request.body))
+        .map_err(unsendable)?;
+    *outgoing.headers_mut() = request.headers;
+    outgoing.headers_mut().insert(HOST, host);
+    // A POST without a length is answered with 411 by some.
+    let has_meaning = [Method::POST, Method::PUT, Method::PATCH].contains(outgoing.method());
+    if has_meaning && outgoing.body().is_end_stream() {
+        outgoing.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
+    Ok(outgoing)
+}
+
+struct Read {
+    body: Bytes,
+    truncated: bool,
+}
+
+/// Reads what may be read. Of an answer that says no, its status is what matters: whatever is wrong with its body, the
+/// beginning will do, and it is not waited for long.
+async fn read_body(
+    origin: &Origin,
+    status: StatusCode,
+    body: Incoming,
+    timeouts: Timeouts,
+) -> Result<Read, EgressError> {
+    let mut read = BytesMut::new();
+    let mut truncated = false;
+    if status.is_success() {
+        collect(origin, body, READ_BYTES_MAX, timeouts.idle, &mut read).await?;
+    } else {
+        let reading = collect(origin, body, KEPT_BYTES_MAX, timeouts.idle, &mut read);
+        truncated = !matches!(timeout(timeouts.idle.min(REFUSAL_WAIT), reading).await, Ok(Ok(())));
+    }
+    Ok(Read { body: read.freeze(), truncated })
+}
+
+/// Reads a body of at most so many bytes.
+async fn collect(
+    origin: &Origin,
+    mut body: Incoming,
+    limit: usize,
+    idle: Duration,
+    read: &mut BytesMut,
+) -> Result<(), EgressError> {
+    let too_large = || {
+        let message = format!("the answer of {} is larger than {limit} bytes", origin.host);
+        EgressError::new(EgressErrorKind::TooLarge, message)
+    };
+    // A length that is announced need not be read to be refused.
+    if body.size_hint().lower() > READ_BYTES_MAX as u64 {
+        return Err(too_large());
+    }
+    loop {
+        let frame = timeout(idle, body.frame()).await.map_err(|_| {
+            let message = format!("{} stopped in the middle of its answer", origin.host);
+            EgressError::new(EgressErrorKind::TimedOutSent, message)
+        })?;
+        let Some(frame) = frame else { return Ok(()) };
+        let data = frame.map_err(|error| broken(origin, error))?.into_data().unwrap_or_default();
+        let room = limit - read.len();
+        read.extend_from_slice(&data[..data.len().min(room)]);
+        if data.len() > room {
+            return Err(too_large());
+        }
+    }
+}
+
+fn timed_out(sent: &AtomicBool, message: &str) -> EgressError {
+    let kind = match sent.load(Ordering::Relaxed) {
+        true => EgressErrorKind::TimedOutSent,
+        false => EgressErrorKind::TimedOutUnsent,
+    };
+    EgressError::new(kind, message)
+}
+
+/// The connection broke after the request had gone out.
+fn broken(origin: &Origin, error: hyper::Error) -> EgressError {
+    if error.is_parse_too_large() {
+        let message = format!("the headers of {}'s answer are larger than may be read", origin.host);
+        return EgressError::new(EgressErrorKind::TooLarge, message).because(error);
+    }
+    let message = match error.is_parse() {
+        true => format!("{} answered with something that is no HTTP", origin.host),
+        false => format!("{} broke the connection before its answer was complete", origin.host),
+    };
+    EgressError::new(EgressErrorKind::Reset, message).because(error)
+}

@@ -1,0 +1,294 @@
+//! Runs jobs of the kind `http`: sends what the payload says and makes an outcome of what comes back.
+//!
+//! The payload is read in `payload.rs`, an answer is judged in `answer.rs`, and the sending is the guard's
+//! (`egress.rs`). Here is the order of things: is the outcome of the last try known, which source is asked, how long
+//! may it take.
+
+mod answer;
+mod payload;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http::header::{HeaderName, HeaderValue, USER_AGENT};
+use redrive::{
+    Attempt, AttemptRecord, By, Class, Clock, Ending, Failure, Fallback, Handler, JobDetail, Limit, Origin,
+    Outcome, Payload, Store, Timestamp, millis,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::signature::{Secret, Secrets};
+use crate::egress::{Egress, Request, Response, Timeouts};
+use payload::Plan;
+
+/// What tells that it is us.
+const AGENT: &str = concat!("redrive/", env!("CARGO_PKG_VERSION"));
+/// The code of a failure to find out what the last try came to.
+const VERIFY_FAILED: &str = "VERIFY_FAILED";
+/// The code of a payload that cannot be read.
+const INVALID_INPUT: &str = "INVALID_INPUT";
+/// The code of a job for an endpoint that has no secret.
+const ENDPOINT_UNKNOWN: &str = "ENDPOINT_UNKNOWN";
+/// How long before the engine ends an attempt the executor does it itself, because it knows whether it was sent.
+const MARGIN_MAX: Duration = millis(250);
+
+/// The payload of a job of the kind `http`, as it was written: it is read when it is run, so that a mistake in it is a
+/// failure with a name.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct HttpJob(pub Box<RawValue>);
+
+impl Payload for HttpJob {
+    const KIND: &'static str = "http";
+
+    fn destination(&self) -> Option<String> {
+        Plan::read(self.0.get()).ok().map(|plan| plan.destination())
+    }
+}
+
+/// Sends HTTP requests. Register it with `Engine::builder(store).handle(executor)`.
+#[derive(Clone)]
+pub struct HttpExecutor {
+    egress: Egress,
+    secrets: Arc<Secrets>,
+    clock: Clock,
+    store: Option<Arc<dyn Store>>,
+}
+
+impl HttpExecutor {
+    /// Sends through this guard, and signs with these secrets.
+    pub fn new(egress: Egress, secrets: Secrets) -> HttpExecutor {
+        HttpExecutor { egress, secrets: Arc::new(secrets), clock: Clock::system(), store: None }
+    }
+
+    /// Looks up here what the last try of a job came to. Without it, a job with a `verify` asks before every try but
+    /// its first.
+    #[must_use]
+    pub fn history(mut self, store: Arc<dyn Store>) -> HttpExecutor {
+        self.clock = store.clock();
+        self.store = Some(store);
+        self
+    }
+
+    /// Whether a payload can be run, as far as it can be known before: everything but where its names lead.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, for whoever wrote it.
+    pub fn check(payload: &serde_json::Value) -> Result<(), String> {
+        Plan::read(&payload.to_string()).map(drop)
+    }
+
+    /// Whose health matters to this job: the host of its first URL, with the port if it is not the usual one.
+    pub fn destination(payload: &serde_json::Value) -> Option<String> {
+        Plan::read(&payload.to_string()).ok().map(|plan| plan.destination())
+    }
+
+    async fn attempt(&self, attempt: &Attempt<HttpJob>) -> Result<Outcome, Failure> {
+        let plan = Plan::read(attempt.payload.0.get())
+            .map_err(|problem| Failure::permanent(problem).code(INVALID_INPUT))?;
+        let errand = Arc::new(self.errand(attempt, &plan)?);
+        if let Some(verify) = &plan.verify
+            && self.is_in_doubt(attempt).await?
+            && let Some(done) = errand.verify(verify.clone()).await?
+        {
+            return Ok(done);
+        }
+        errand.run(plan).await
+    }
+
+    fn errand(&self, attempt: &Attempt<HttpJob>, plan: &Plan) -> Result<Errand, Failure> {
+        let secrets = match &plan.endpoint {
+            None => Vec::new(),
+            Some(name) if self.secrets.knows(name) => self.secrets.of(name).to_vec(),
+            // To send it unsigned would be worse than not to send it.
+            Some(name) => {
+                let message = format!(
+                    "there is no secret for the endpoint {name:?}; add one to the configuration, then redrive the job"
+                );
+                return Err(Failure::permanent(message).code(ENDPOINT_UNKNOWN));
+            }
+        };
+        let limit = attempt.job().timeout();
+        let now = self.clock.now();
+        Ok(Errand {
+            egress: self.egress.clone(),
+            clock: self.clock.clone(),
+            secrets,
+            id: attempt.idempotency_key(),
+            number: attempt.number,
+            attempts_max: attempts_max(attempt),
+            over_at: limit.map(|limit| now + limit.saturating_sub(MARGIN_MAX.min(limit / 10))),
+        })
+    }
+
+    /// Whether nobody knows what the last try came to.
+    async fn is_in_doubt(&self, attempt: &Attempt<HttpJob>) -> Result<bool, Failure> {
+        if attempt.number == 1 {
+            return Ok(false);
+        }
+        let Some(store) = &self.store else { return Ok(true) };
+        let detail = store.get(attempt.id).await.map_err(|error| {
+            Failure::retry(format!("what the last try came to could not be looked up: {error}"))
+                .code(VERIFY_FAILED)
+        })?;
+        Ok(detail.is_none_or(|detail| ended_in_doubt(&detail)))
+    }
+}
+
+impl Handler<HttpJob> for HttpExecutor {
+    async fn run(&self, attempt: Attempt<HttpJob>) -> Outcome {
+        HttpExecutor::attempt(self, &attempt).await.unwrap_or_else(Outcome::Failed)
+    }
+}
+
+/// How many tries the policy allows, if it counts them.
+fn attempts_max(attempt: &Attempt<HttpJob>) -> Option<u32> {
+    let job = attempt.job();
+    match (job.policy.limit, job.origin) {
+        (Limit::None, _) => None,
+        (Limit::Attempts(count), _) | (Limit::Retries(count), Origin::External) => Some(count),
+        (Limit::Retries(count), Origin::Engine) => Some(count.saturating_add(1)),
+    }
+}
+
+/// A try that was cut short leaves the same doubt as one without an answer. One that ended before it came to sending
+/// leaves the doubt as it was.
+fn ended_in_doubt(detail: &JobDetail) -> bool {
+    let is_code = |record: &AttemptRecord, codes: &[&str]| {
+        let code = record.failure.as_ref().and_then(|failure| failure.code.as_deref());
+        code.is_some_and(|code| codes.contains(&code))
+    };
+    let said_nothing = |record: &&AttemptRecord| {
+        matches!(record.ending, Ending::Unhandled | Ending::Expired | Ending::Snoozed)
+            || is_code(record, &[VERIFY_FAILED, INVALID_INPUT, ENDPOINT_UNKNOWN])
+    };
+    let last = detail.attempts.iter().rev().find(|record| !said_nothing(record));
+    last.is_some_and(|record| match (record.ending, &record.failure) {
+        (Ending::Crashed | Ending::Interrupted | Ending::Cancelled, _) => true,
+        (Ending::Failed, Some(failure)) => {
+            // The engine's own time limit says nothing about what was sent, and says it in its own name.
+            let cut_off = failure.by == By::Handler && is_code(record, &["TIMEOUT"]);
+            failure.class == Class::UnknownOutcome || cut_off
+        }
+        _ => false,
+    })
+}
+
+/// One attempt on its way: what all its requests have in common.
+struct Errand {
+    egress: Egress,
+    clock: Clock,
+    secrets: Vec<Secret>,
+    id: String,
+    number: u32,
+    attempts_max: Option<u32>,
+    over_at: Option<Timestamp>,
+}
+
+impl Errand {
+    /// Asks the one source, or one after the other.
+    async fn run(self: Arc<Errand>, mut plan: Plan) -> Result<Outcome, Failure> {
+        if plan.sources.len() == 1
+            && let Some(only) = plan.sources.pop()
+        {
+            return Ok(answer::done(&self.ask(only).await?, None));
+        }
+        let mut sources: Fallback<(), Result<Response, Failure>> = Fallback::new();
+        for source in plan.sources {
+            let errand = self.clone();
+            sources = sources.source(source.destination(), move |()| {
+                let (errand, source) = (errand.clone(), source.clone());
+                async move { errand.ask_as_source(source).await }
+            });
+        }
+        let found = sources.run(()).await?;
+        Ok(answer::done(&found.value?, Some(&found.source)))
+    }
+
+    /// A source that may have acted ends the search, as one that has answered does: to ask the next could do it twice.
+    async fn ask_as_source(&self, source: Request) -> Result<Result<Response, Failure>, Failure> {
+        let is_safe = source.method.is_safe();
+        match self.ask(source).await {
+            Err(failure) if failure.class == Class::UnknownOutcome && !is_safe => Ok(Err(failure)),
+            asked => asked.map(Ok),
+        }
+    }
+
+    async fn ask(&self, source: Request) -> Result<Response, Failure> {
+        let host = source.destination();
+        let response = self.send(source).await?;
+        match response.status.is_success() {
+            true => Ok(response),
+            false => Err(answer::refused(&host, &response, self.clock.now())),
+        }
+    }
+
+    /// Asks what the last try came to: the outcome if it was done, none if it was not.
+    async fn verify(&self, question: Request) -> Result<Option<Outcome>, Failure> {
+        let unsure = |why: String| {
+            Failure::retry(format!("whether it was done could not be found out: {why}")).code(VERIFY_FAILED)
+        };
+        match self.send(question).await {
+            Ok(response) if response.status.is_success() => Ok(Some(answer::verified(&response))),
+            Ok(response) if response.status == http::StatusCode::NOT_FOUND => Ok(None),
+            Ok(response) => {
+                let status = response.status.as_u16();
+                let mut failure = unsure(format!("status {status}")).status(status);
+                failure.retry_after = answer::retry_after(&response.headers, self.clock.now());
+                Err(failure)
+            }
+            Err(failure) => Err(unsure(failure.message)),
+        }
+    }
+
+    async fn send(&self, mut request: Request) -> Result<Response, Failure> {
+        let now = self.clock.now();
+        request.timeouts = self.timeouts(now);
+        if request.timeouts.total.is_zero() {
+            let message = format!("no time was left to ask {}", request.destination());
+            return Err(Failure::from_code("TIMEOUT", message));
+        }
+        self.add_headers(&mut request.headers, &request.body, now);
+        self.egress.send(request).await.map_err(answer::unanswered)
+    }
+
+    /// A job's own limit replaces the usual ones; what is left of it is shared by all sources.
+    fn timeouts(&self, now: Timestamp) -> Timeouts {
+        let usual = Timeouts::default();
+        match self.over_at {
+            None => usual,
+            Some(over_at) => {
+                let left = over_at.since(now);
+                Timeouts { first_byte: left, total: left, ..usual }
+            }
+        }
+    }
+
+    /// What the far side needs to recognise a repetition, and to know that it is us.
+    fn add_headers(&self, headers: &mut HeaderMap, body: &Bytes, now: Timestamp) {
+        let mut put = |name: &'static str, value: &str| {
+            let value = HeaderValue::from_str(value).expect("ids, numbers and base64 are plain ASCII");
+            headers.insert(HeaderName::from_static(name), value);
+        };
+        put("redrive-attempt", &self.number.to_string());
+        if let Some(max) = self.attempts_max {
+            put("redrive-max-attempts", &max.to_string());
+        }
+        if !self.secrets.is_empty() {
+            let unix_seconds = now.as_millis().div_euclid(1_000);
+            let signatures: Vec<String> =
+                self.secrets.iter().map(|secret| secret.sign(&self.id, unix_seconds, body)).collect();
+            put("webhook-id", &self.id);
+            put("webhook-timestamp", &unix_seconds.to_string());
+            put("webhook-signature", &signatures.join(" "));
+        }
+        // A user may know better what names a repetition on the far side, and as whom to go there.
+        let own_key = HeaderValue::from_str(&self.id).expect("a job's id is plain ASCII");
+        headers.entry("idempotency-key").or_insert(own_key);
+        headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
+    }
+}
