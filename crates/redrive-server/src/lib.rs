@@ -10,5 +10,6 @@ pub mod executor;
 mod printable;
 pub mod serve;
 pub mod telemetry;
+pub mod tokens;
 
 pub use printable::printable;
