@@ -103,7 +103,7 @@ impl Engine {
                 () = &mut shutdown => break,
                 () = shift.died() => {
                     shift.leave().await;
-                    return Err(Error::unavailable("the process was made to crash here"));
+                    return Err(shift::died());
                 }
                 () = shift.something_ended() => {}                        // a place may be free
                 Ok(()) = changes.changed() => {}                          // something may be due earlier

@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use super::attempt::{self, Stop, Why};
 use super::{Inner, upkeep};
 use crate::clock::Timestamp;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId};
 use crate::store::{Claim, ClaimId, HolderId, Lease, Settlement, Want};
 
@@ -219,6 +219,12 @@ impl Shift {
             desk.stop_all(Why::Shutdown);
         }
         while !self.is_idle() {
+            if desk.is_dead() {
+                // What it has not written by now, it never will.
+                drop(desk);
+                self.leave().await;
+                return Err(died());
+            }
             self.desk.ended.notified().await;
         }
         let released = desk.release().await;
@@ -399,6 +405,11 @@ impl Desk {
         self.inner.store.expire(holder, Vec::new(), now).await?;
         Ok(())
     }
+}
+
+/// A test let the process die.
+pub(super) fn died() -> Error {
+    Error::unavailable("the process was made to crash here")
 }
 
 /// Writes settlements. While one batch is on its way the next collects; what the store could not take is kept and
