@@ -8,7 +8,8 @@ pub mod door;
 pub mod egress;
 pub mod executor;
 mod printable;
+pub mod remote;
 pub mod serve;
 pub mod telemetry;
 
-pub use printable::printable;
+pub use printable::{printable, printable_json};
