@@ -7,13 +7,14 @@ SHELL := /bin/bash
 SEEDS ?= 500
 SEED ?=
 STORE ?=
+DEMO ?=
 JOBS ?=
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## See it work: the quickstart example, then a short benchmark on a SQLite file
-	@scripts/run.sh
+run: ## Build and serve on http://127.0.0.1:7373 with a SQLite file; DEMO=1 adds flaky destinations and a trickle of jobs
+	@scripts/run.sh $(if $(DEMO),--demo --allow-egress 127.0.0.0/8)
 
 test: ## Everything CI runs, after installing what is missing
 	@scripts/test.sh

@@ -1,11 +1,18 @@
 #!/usr/bin/env bash
-# Builds the release binary, runs the quickstart, then a short benchmark on a SQLite file that is removed again.
+# Builds the binary and serves on loopback with a SQLite file. Arguments go to `redrive serve`, for example --demo.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+listen="${REDRIVE_LISTEN:-127.0.0.1:7373}"
+scripts/setup.sh build
 cargo build --release --locked -p redrive-server
-cargo build --release --locked -p redrive --example quickstart
-printf '\n== the quickstart example (crates/redrive/examples/quickstart.rs)\n'
-cargo run --release --locked -q -p redrive --example quickstart
-printf '\n== redrive bench, a short run\n'
-scripts/bench.sh --jobs 20000
+cat <<TEXT
+
+== redrive serve: http://$listen, jobs in redrive.db (Ctrl-C stops it)
+
+  curl -s http://$listen/api/v1/jobs -H 'content-type: application/json' \\
+    -d '{"kind":"http","payload":{"method":"GET","url":"https://example.com/"},"policy":"media"}'
+  curl -s http://$listen/api/v1/retry/pending
+
+TEXT
+exec "${CARGO_TARGET_DIR:-target}/release/redrive" serve "$@"

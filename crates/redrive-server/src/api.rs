@@ -15,6 +15,7 @@ mod policies;
 mod queues;
 mod retry;
 mod stats;
+mod tokens;
 mod views;
 mod workers;
 
@@ -151,6 +152,8 @@ fn described() -> (Router<Api>, OpenApi) {
         .routes(routes!(workers::fail))
         .routes(routes!(workers::snooze))
         .routes(routes!(workers::release))
+        .routes(routes!(tokens::create, tokens::list))
+        .routes(routes!(tokens::revoke))
         .routes(routes!(events::events));
     let all = OpenApiRouter::with_openapi(Description::openapi())
         .nest("/api/v1", v1)

@@ -11,5 +11,6 @@ mod printable;
 pub mod remote;
 pub mod serve;
 pub mod telemetry;
+pub mod tokens;
 
 pub use printable::{printable, printable_json};

@@ -11,10 +11,11 @@ use tokio::sync::watch;
 
 use crate::api::{self, Api};
 use crate::config::{Config, Durability, StoreUrl};
-use crate::door::{self, DoorConfig, MemoryTokenBook, Who};
+use crate::door::{self, DoorConfig, Who};
 use crate::egress::{Allow, Egress, EgressPolicy};
 use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
 use crate::telemetry::Metrics;
+use crate::tokens::StoreTokens;
 
 /// A server that has its store and its address, and serves when it is told to.
 pub struct Server {
@@ -46,7 +47,7 @@ impl Server {
             batch: Some(config.limits.batch),
             stopping: Some(stopping),
         };
-        let book = Arc::new(MemoryTokenBook::default());
+        let book = Arc::new(StoreTokens::new(engine.clone()));
         let entropy = door::entropy().context("the operating system has no randomness to give")?;
         let opening = door::open(&config, book, &entropy, engine.now()).await?;
         if let Some(path) = &opening.written {

@@ -1,6 +1,7 @@
 //! The thing you run: a store, handlers and queues. [`Engine::run`] is the main loop, and the only one.
 
 mod attempt;
+mod builder;
 #[cfg(feature = "testing")]
 mod crash;
 mod handler;
@@ -20,15 +21,17 @@ use self::handler::Registry;
 use self::shift::{Desk, Shift, Step};
 use crate::clock::{Clock, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{DEFAULT_QUEUE, JobId, NewJob, Payload};
+use crate::job::{JobId, Json, NewJob};
 use crate::machine::{self, Admission, Command, Steer};
 use crate::queue::{Queue, Retention};
 use crate::stats::Activity;
 use crate::store::{
-    ClaimId, Enqueued, Filter, Group, HolderId, JobDetail, Kinds, PAGE_MAX, Page, Paged, QueueCounts, Store,
+    Call, ClaimId, Enqueued, Filter, Group, HolderId, JobDetail, Kinds, PAGE_MAX, Page, Paged, QueueCounts,
+    Store,
 };
 
 pub use self::attempt::Attempt;
+pub use self::builder::Builder;
 #[cfg(feature = "testing")]
 pub use self::crash::{CrashPlan, CrashPoint};
 pub use self::handler::Handler;
@@ -142,6 +145,28 @@ impl Engine {
             ));
         }
         self.inner.enqueue(jobs).await
+    }
+
+    /// Takes jobs, all or none. A second call under the same key takes nothing and is given the first one's answer, for
+    /// thirty days; refused if it asks for something else.
+    pub async fn enqueue_once<J: Into<NewJob>>(
+        &self,
+        call: Call,
+        jobs: impl IntoIterator<Item = J>,
+    ) -> Result<Vec<Enqueued>> {
+        let admissions: Vec<Admission> =
+            jobs.into_iter().map(|job| self.inner.admit(job.into())).collect::<Result<_>>()?;
+        self.inner.store.enqueue_once(call, admissions, self.inner.clock.now()).await
+    }
+
+    /// Small records that are kept beside the jobs, such as tokens: all of one shelf, by name.
+    pub async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        self.inner.store.records(shelf).await
+    }
+
+    /// Writes a record, or removes it.
+    pub async fn keep_record(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        self.inner.store.keep(shelf, name, value).await
     }
 
     /// One job with its history.
@@ -400,153 +425,5 @@ impl Ids {
             self.count += 1;
         }
         JobId::new(self.last, self.count, &mut self.rng)
-    }
-}
-
-/// Makes an [`Engine`].
-pub struct Builder {
-    store: Arc<dyn Store>,
-    clock: Clock,
-    rng: Rng,
-    queues: BTreeMap<Arc<str>, Queue>,
-    handlers: Registry,
-    lease: Duration,
-    grace: Duration,
-    retention: Retention,
-    name: Option<String>,
-    problems: Vec<String>,
-    #[cfg(feature = "testing")]
-    crash: CrashPlan,
-}
-
-impl Builder {
-    fn new(store: Arc<dyn Store>) -> Builder {
-        Builder {
-            clock: store.clock(),
-            store,
-            rng: Rng::from_os(),
-            queues: BTreeMap::from([(DEFAULT_QUEUE.into(), Queue::new(DEFAULT_QUEUE))]),
-            handlers: Registry::default(),
-            lease: Duration::from_secs(30),
-            grace: Duration::from_secs(30),
-            retention: Retention::default(),
-            name: None,
-            problems: Vec::new(),
-            #[cfg(feature = "testing")]
-            crash: CrashPlan::default(),
-        }
-    }
-
-    /// A queue to serve and to enqueue into. The queue `default` is there without being named.
-    #[must_use]
-    pub fn queue(mut self, queue: Queue) -> Builder {
-        self.problems.extend(queue.problems());
-        self.queues.insert(queue.name.clone(), queue);
-        self
-    }
-
-    /// What runs jobs of a kind, which comes from the argument's type: an async function of an [`Attempt`], a
-    /// closure that captures what it needs, or a type that implements [`Handler`].
-    #[must_use]
-    pub fn handle<P: Payload>(mut self, handler: impl Handler<P>) -> Builder {
-        if !self.handlers.add(handler) {
-            self.problems
-                .push(format!("kind {:?}: two handlers; give one of the payloads another KIND", P::KIND));
-        }
-        self
-    }
-
-    /// Jobs of this kind are enqueued here and run elsewhere.
-    #[must_use]
-    pub fn produce<P: Payload>(mut self) -> Builder {
-        self.handlers.produce(P::KIND);
-        self
-    }
-
-    /// Jobs of any kind may be enqueued here: other engines run them, or workers that lease them. This engine then
-    /// claims only what it has handlers for.
-    #[must_use]
-    pub fn produce_any(mut self) -> Builder {
-        self.handlers.produce_any();
-        self
-    }
-
-    /// The clock. Default: the store's, which is the system's unless a database has its own.
-    #[must_use]
-    pub fn clock(mut self, clock: Clock) -> Builder {
-        self.clock = clock;
-        self
-    }
-
-    /// The seed of ids. Default: from the operating system.
-    #[must_use]
-    pub fn seed(mut self, seed: u64) -> Builder {
-        self.rng = Rng::seeded(seed);
-        self
-    }
-
-    /// How long after this process has died its jobs go to another; renewed at a third of it. Default 30 s.
-    #[must_use]
-    pub fn lease(mut self, lease: Duration) -> Builder {
-        self.lease = lease;
-        self
-    }
-
-    /// How long a shutdown waits for what runs. Default 30 s.
-    #[must_use]
-    pub fn grace(mut self, grace: Duration) -> Builder {
-        self.grace = grace;
-        self
-    }
-
-    /// How long finished jobs are kept.
-    #[must_use]
-    pub fn retention(mut self, retention: Retention) -> Builder {
-        self.retention = retention;
-        self
-    }
-
-    /// What this instance is called where its leases are shown.
-    #[must_use]
-    pub fn name(mut self, name: impl Into<String>) -> Builder {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Dies at this point, as if the process had been killed.
-    #[cfg(feature = "testing")]
-    #[must_use]
-    pub fn crash(mut self, crash: CrashPlan) -> Builder {
-        self.crash = crash;
-        self
-    }
-
-    /// Checks everything, and names all mistakes at once.
-    pub fn build(mut self) -> Result<Engine> {
-        let second = Duration::from_secs(1);
-        if self.lease < second || self.lease > 24 * 3600 * second {
-            self.problems.push(format!("lease is {:?}; write 1 s to 24 h", self.lease));
-        }
-        if !self.problems.is_empty() {
-            return Err(Error::invalid("the engine was not built", self.problems.join("; ")));
-        }
-        let ids = Ids { rng: self.rng, last: Timestamp::EPOCH, count: 0 };
-        let inner = Inner {
-            store: self.store,
-            clock: self.clock,
-            queues: self.queues,
-            kinds: self.handlers.claimed_kinds(),
-            handlers: self.handlers,
-            events: broadcast::Sender::new(EVENTS_MAX),
-            ids: Mutex::new(ids),
-            desks: Mutex::default(),
-            lease: self.lease,
-            grace: self.grace,
-            retention: self.retention,
-            name: self.name.unwrap_or_else(|| format!("process {}", std::process::id())),
-            #[cfg(feature = "testing")]
-            crash: self.crash,
-        };
-        Ok(Engine { inner: Arc::new(inner) })
     }
 }

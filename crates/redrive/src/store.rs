@@ -14,8 +14,10 @@ mod sqlite;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
@@ -45,6 +47,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Takes all of these jobs, or none.
     async fn enqueue(&self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>>;
+    /// The same, but a second call under the same key enqueues nothing and is given the first one's answer, for
+    /// [`CALLS_KEPT`]. Refused if it asks for something else.
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>>;
     /// Makes a holder known, with a lease until then.
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()>;
     /// Makes a worker known that is no part of this process, and outlives it.
@@ -102,6 +107,13 @@ pub trait Store: Send + Sync + 'static {
     /// The newest lines of the activity log.
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>>;
 
+    // keep beside the jobs
+
+    /// Small records under a name, such as tokens: all of one shelf, by name.
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>>;
+    /// Writes a record, or removes it.
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()>;
+
     // steer
 
     /// Does what a person asked to at most `limit` jobs that match and to which it can be done.
@@ -119,7 +131,7 @@ pub struct HolderId(pub u128);
 pub struct ClaimId(pub u128);
 
 /// What was enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enqueued {
     /// The job: the new one, or the one that was there already.
     pub id: JobId,
@@ -127,8 +139,21 @@ pub struct Enqueued {
     pub how: How,
 }
 
+/// An enqueueing that its caller may send again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// Under this key, which the caller chose.
+    pub key: String,
+    /// What it asks for, in short: the same key for something else is a mistake.
+    pub digest: String,
+}
+
+/// How long the answer to a [`Call`] is kept.
+pub const CALLS_KEPT: Duration = crate::span::days(30);
+
 /// What became of a job that was to be enqueued.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum How {
     /// It is new.
     Created,
@@ -430,6 +455,11 @@ pub(crate) fn cancelled_attempt(attempt: u32, started_at: Timestamp, now: Timest
 pub(crate) fn queue_full(queue: &str, capacity: u64) -> Error {
     Error::new(ErrorKind::Full, format!("queue {queue:?} is full: it may hold {capacity} jobs"))
         .with_hint("try again when some have finished, or give the queue a larger capacity")
+}
+
+pub(crate) fn call_differs(key: &str) -> Error {
+    Error::new(ErrorKind::Conflict, format!("the idempotency key {key:?} was used for another request"))
+        .with_hint("send a new key with a new request, and the old request with the old key")
 }
 
 pub(crate) fn key_taken(key: &str) -> Error {

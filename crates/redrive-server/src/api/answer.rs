@@ -8,6 +8,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use redrive::Call;
+use sha2::{Digest as _, Sha256};
+
 use crate::door::{Refusal, Who};
 
 /// A success.
@@ -77,7 +80,40 @@ pub(super) async fn method_not_allowed(request: Request) -> Refusal {
 }
 
 /// A JSON body.
-pub(super) struct Body<T>(pub(super) T);
+pub(super) struct Body<T> {
+    /// What it says.
+    pub(super) value: T,
+    /// Under which key it may be sent again.
+    call: Option<Call>,
+}
+
+impl<T> Body<T> {
+    /// The call this is, if it may be sent again. Nobody can send another's again.
+    pub(super) fn call(&self, who: &Who) -> Option<Call> {
+        let Call { key, digest } = self.call.clone()?;
+        Some(Call { key: format!("{}/{key}", who.key_id.as_deref().unwrap_or("local")), digest })
+    }
+}
+
+/// The longest idempotency key.
+const KEY_MAX: usize = 255;
+
+/// The header `Idempotency-Key`, with what identifies the request beside it.
+fn call(request: &Request, body: &[u8]) -> Result<Option<Call>, Refusal> {
+    let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
+    let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
+    let key = key.ok_or_else(|| {
+        let hint = format!("send 1 to {KEY_MAX} printable ASCII characters, such as a UUID");
+        invalid("the Idempotency-Key is not understood", hint)
+    })?;
+    let mut hash = Sha256::new();
+    for part in [request.method().as_str().as_bytes(), request.uri().path().as_bytes(), body] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    let digest = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(Call { key: key.to_owned(), digest }))
+}
 
 /// Objects and arrays within each other: more is no data, but an attack on whoever reads it.
 const DEPTH_MAX: usize = 64;
@@ -86,9 +122,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, Refusal> {
-        let bytes = bytes::Bytes::from_request(request, state)
+        let (head, body) = request.into_parts();
+        let again = Request::from_parts(head.clone(), axum::body::Body::empty());
+        let bytes = bytes::Bytes::from_request(Request::from_parts(head, body), state)
             .await
             .map_err(|error| invalid(error.body_text(), "send the body again"))?;
+        let call = call(&again, &bytes)?;
         let hint = "send a JSON object as /openapi.json describes it";
         let text = std::str::from_utf8(&bytes)
             .map_err(|_| Refusal::new(400, "RETRY_INVALID", "the body is not UTF-8").hint(hint))?;
@@ -97,7 +136,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
         }
         let reader = &mut serde_json::Deserializer::from_str(text);
         let value = T::deserialize(&mut *reader).and_then(|value| reader.end().map(|()| value));
-        value.map(Body).map_err(|error| {
+        value.map(|value| Body { value, call }).map_err(|error| {
             let status = if error.is_data() { 422 } else { 400 };
             Refusal::new(status, "RETRY_INVALID", format!("the body is not understood: {error}")).hint(hint)
         })

@@ -70,7 +70,7 @@ pub(super) async fn snooze(
     id: Path<JobId>,
     body: Body<SnoozeForm>,
 ) -> Answer<DetailView> {
-    let at = state.engine().now() + body.0.delay.0;
+    let at = state.engine().now() + body.value.delay.0;
     carry_out(&state, &who, Command::Reschedule(at), id.0).await
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn reschedule(
     id: Path<JobId>,
     body: Body<RescheduleForm>,
 ) -> Answer<DetailView> {
-    carry_out(&state, &who, Command::Reschedule(body.0.run_at), id.0).await
+    carry_out(&state, &who, Command::Reschedule(body.value.run_at), id.0).await
 }
 
 /// Something to be done to all jobs that match.
@@ -143,7 +143,7 @@ pub(super) struct BulkView {
 ))]
 pub(super) async fn by_filter(state: State<Api>, who: Who, body: Body<BulkForm>) -> Answer<BulkView> {
     who.need(Scope::Operate)?;
-    let BulkForm { command, filter, all, dry_run } = body.0;
+    let BulkForm { command, filter, all, dry_run } = body.value;
     if filter.is_empty() != all {
         let message = if all { "all jobs are meant, and a filter is given" } else { "no filter is given" };
         return Err(invalid(message, "send a filter, or \"all\": true, but not both"));

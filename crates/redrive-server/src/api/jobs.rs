@@ -16,6 +16,16 @@ use crate::door::{Refusal, Scope, Who};
 /// How long a caller may wait for a job's end.
 const WAIT_MAX: Duration = mins(5);
 
+/// A header.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Header)]
+#[expect(dead_code, reason = "it only describes a header that every body is read with")]
+pub(super) struct IdempotencyForm {
+    /// Whoever sends the same request with the same key again gets the same answer, for thirty days.
+    #[param(rename = "Idempotency-Key", min_length = 1, max_length = 255)]
+    idempotency_key: Option<String>,
+}
+
 /// What became of a job that was put in.
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -48,7 +58,7 @@ impl EnqueuedView {
 }
 
 /// Puts a job in. When this answers, it is durable.
-#[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = JobForm, responses(
+#[utoipa::path(post, path = "/jobs", tag = "jobs", params(IdempotencyForm), request_body = JobForm, responses(
     (status = 201, body = Envelope<EnqueuedView>, description = "It is new"),
     (status = 200, body = Envelope<EnqueuedView>, description = "One with its key was there already"),
     (status = "4XX", body = Refused),
@@ -56,8 +66,13 @@ impl EnqueuedView {
 ))]
 pub(super) async fn create(state: State<Api>, who: Who, body: Body<JobForm>) -> Answer<EnqueuedView> {
     who.need(Scope::Enqueue)?;
-    let job = body.0.into_job(&state)?;
-    let enqueued = state.engine().enqueue(job).await.map_err(|error| not_enqueued(&state, error))?;
+    let call = body.call(&who);
+    let job = body.value.into_job(&state)?;
+    let enqueued = match call {
+        None => state.engine().enqueue(job).await,
+        Some(call) => state.engine().enqueue_once(call, [job]).await.map(|answers| answers[0]),
+    };
+    let enqueued = enqueued.map_err(|error| not_enqueued(&state, error))?;
     let view = EnqueuedView::of(&state, enqueued).await?;
     if enqueued.how == How::Created { created(view) } else { ok(view) }
 }
@@ -106,7 +121,7 @@ impl From<Refusal> for EntryView {
 }
 
 /// Puts many jobs in, at most 1,000. Each is answered by itself, in the order they were sent.
-#[utoipa::path(post, path = "/jobs/bulk", tag = "jobs", request_body = Vec<JobForm>, responses(
+#[utoipa::path(post, path = "/jobs/bulk", tag = "jobs", params(IdempotencyForm), request_body = Vec<JobForm>, responses(
     (status = 200, body = Envelope<Vec<EntryView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -117,7 +132,8 @@ pub(super) async fn create_many(
     body: Body<Vec<JobForm>>,
 ) -> Answer<Vec<EntryView>> {
     who.need(Scope::Enqueue)?;
-    let (count, most) = (body.0.len(), state.inner.batch);
+    let call = body.call(&who);
+    let (count, most) = (body.value.len(), state.inner.batch);
     if count > most {
         return Err(Refusal::new(
             413,
@@ -126,9 +142,17 @@ pub(super) async fn create_many(
         )
         .hint("send them in several calls"));
     }
-    let jobs: Vec<Result<NewJob, Refusal>> = body.0.into_iter().map(|form| form.into_job(&state)).collect();
+    let jobs: Vec<Result<NewJob, Refusal>> =
+        body.value.into_iter().map(|form| form.into_job(&state)).collect();
     let good: Vec<NewJob> = jobs.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
-    let mut enqueued = enqueue_each(&state, good).await.into_iter();
+    let enqueued = match call {
+        None => enqueue_each(&state, good).await,
+        Some(call) => {
+            let enqueued = state.engine().enqueue_once(call, good).await;
+            enqueued.map_err(|error| not_enqueued(&state, error))?.into_iter().map(Ok).collect()
+        }
+    };
+    let mut enqueued = enqueued.into_iter();
     let mut entries = Vec::with_capacity(count);
     for job in jobs {
         entries.push(match job {

@@ -87,11 +87,11 @@ pub(super) struct DelayView {
 ))]
 pub(super) async fn preview(state: State<Api>, who: Who, body: Body<PreviewForm>) -> Answer<PreviewView> {
     who.need(Scope::Read)?;
-    let count = body.0.count.unwrap_or(20);
+    let count = body.value.count.unwrap_or(20);
     if !(1..=PREVIEW_MAX).contains(&count) {
         return Err(invalid(format!("count is {count}"), format!("write a number from 1 to {PREVIEW_MAX}")));
     }
-    let policy = policy_of(&state, body.0.policy)?;
+    let policy = policy_of(&state, body.value.policy)?;
     let mut after = std::time::Duration::ZERO;
     let delays = policy.preview(count).into_iter().enumerate().map(|(n, delay)| {
         after = after.saturating_add(delay);
@@ -139,7 +139,7 @@ pub(super) struct ClassView {
 ))]
 pub(super) async fn classify(state: State<Api>, who: Who, body: Body<ClassifyForm>) -> Answer<ClassView> {
     who.need(Scope::Read)?;
-    let ClassifyForm { message, code, status, policy } = body.0;
+    let ClassifyForm { message, code, status, policy } = body.value;
     let policy =
         policy.map_or_else(|| Ok::<_, Refusal>(Policy::default()), |policy| policy_of(&state, policy))?;
     let failure = super::workers::failure_of(message, code, status);

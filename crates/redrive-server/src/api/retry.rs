@@ -92,7 +92,7 @@ fn leading_code(text: &str) -> Option<&str> {
 ))]
 pub(super) async fn queue(state: State<Api>, who: Who, body: Body<RetryForm>) -> Answer<EnqueuedView> {
     who.need(Scope::Enqueue)?;
-    let RetryForm { task_id, task_type, payload, error, policy } = body.0;
+    let RetryForm { task_id, task_type, payload, error, policy } = body.value;
     if task_id.is_empty() {
         return Err(invalid("taskId is empty", "send the id of the task that failed"));
     }

@@ -80,7 +80,7 @@ pub(super) struct LeasedView {
     (status = 200, body = Envelope<LeasesView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) -> Answer<LeasesView> {
-    let LeaseForm { worker_id, worker, mut kinds, queues, limit, wait, lease_for } = body.0;
+    let LeaseForm { worker_id, worker, mut kinds, queues, limit, wait, lease_for } = body.value;
     let queues = queues_for(&state, &who, queues)?;
     let lease_for = lease_span(lease_for)?;
     let limit = limit.unwrap_or(1);
@@ -194,8 +194,8 @@ pub(super) async fn heartbeat(
     body: Body<HeartbeatForm>,
 ) -> Answer<HeartbeatView> {
     works(&who)?;
-    let lease_for = lease_span(body.0.lease_for)?;
-    let lost = kept(&state, holder(&body.0.worker_id)?, lease_for).await?;
+    let lease_for = lease_span(body.value.lease_for)?;
+    let lost = kept(&state, holder(&body.value.worker_id)?, lease_for).await?;
     let lost = lost.into_iter().map(|lease| lease.job).collect();
     ok(HeartbeatView { lease_until: state.engine().now() + lease_for, lost })
 }
@@ -289,7 +289,7 @@ pub(super) async fn complete(
     lease: Path<String>,
     body: Body<CompleteForm>,
 ) -> Answer<ReportView> {
-    let output = match &body.0.output {
+    let output = match &body.value.output {
         None => None,
         Some(raw) => {
             let value = serde_json::from_str(raw.get());
@@ -364,7 +364,7 @@ pub(super) async fn fail(
     lease: Path<String>,
     body: Body<FailForm>,
 ) -> Answer<ReportView> {
-    let failure = body.0.into_failure()?;
+    let failure = body.value.into_failure()?;
     report(&state, &who, &lease.0, Outcome::Failed(failure)).await
 }
 
@@ -385,7 +385,7 @@ pub(super) async fn snooze(
     lease: Path<String>,
     body: Body<LaterForm>,
 ) -> Answer<ReportView> {
-    report(&state, &who, &lease.0, Outcome::Snooze(body.0.delay.0)).await
+    report(&state, &who, &lease.0, Outcome::Snooze(body.value.delay.0)).await
 }
 
 /// A leased job is given back at no cost: the worker shuts down.

@@ -181,6 +181,23 @@ ALTER TABLE redrive.claims ALTER seqs SET STORAGE EXTERNAL, ALTER attempts SET S
 CREATE INDEX claims_holder ON redrive.claims (holder);
 CREATE INDEX claims_highest ON redrive.claims (highest);
 
+-- Answers to callers who may send the same again.
+CREATE TABLE redrive.calls (
+    key    text NOT NULL PRIMARY KEY,
+    digest text NOT NULL,
+    answer jsonb,
+    at     bigint NOT NULL
+);
+CREATE INDEX calls_at ON redrive.calls (at);
+
+-- What is kept beside the jobs, such as tokens.
+CREATE TABLE redrive.records (
+    shelf text NOT NULL,
+    name  text NOT NULL,
+    value text NOT NULL,
+    PRIMARY KEY (shelf, name)
+);
+
 -- How often what has happened in each queue: a row for each batch, folded now and then. Nobody waits for a counter.
 CREATE TABLE redrive.tallies (
     queue  integer NOT NULL,

@@ -185,3 +185,26 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
+
+-- The same, but the second time under the same key, what was answered the first time. Whoever comes second waits for
+-- whoever came first.
+CREATE FUNCTION redrive.admit_once(
+    p_lanes integer[], p_limits jsonb, p_jobs jsonb, p_key text, p_digest text, p_now bigint
+) RETURNS TABLE (job uuid, how text) LANGUAGE plpgsql AS $$
+DECLARE
+    v_call record;  v_answer jsonb;
+BEGIN
+    INSERT INTO redrive.calls (key, digest, at) VALUES (p_key, p_digest, p_now) ON CONFLICT (key) DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT c.digest, c.answer INTO v_call FROM redrive.calls AS c WHERE c.key = p_key;
+        IF v_call.digest IS DISTINCT FROM p_digest THEN
+            RAISE EXCEPTION 'another request' USING ERRCODE = 'RD004', DETAIL = p_key;
+        END IF;
+        RETURN QUERY SELECT a.job, a.how FROM jsonb_to_recordset(v_call.answer) AS a (job uuid, how text);
+        RETURN;
+    END IF;
+    SELECT jsonb_agg(jsonb_build_object('job', a.job, 'how', a.how)) INTO v_answer
+    FROM redrive.admit(p_lanes, p_limits, p_jobs) AS a;
+    UPDATE redrive.calls AS c SET answer = v_answer WHERE c.key = p_key;
+    RETURN QUERY SELECT a.job, a.how FROM jsonb_to_recordset(v_answer) AS a (job uuid, how text);
+END $$;

@@ -70,6 +70,27 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION redrive.admit_once(p_lanes integer[], p_limits jsonb, p_jobs jsonb, p_key text, p_digest text, p_now bigint) RETURNS TABLE(job uuid, how text)
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_call record;  v_answer jsonb;
+BEGIN
+    INSERT INTO redrive.calls (key, digest, at) VALUES (p_key, p_digest, p_now) ON CONFLICT (key) DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT c.digest, c.answer INTO v_call FROM redrive.calls AS c WHERE c.key = p_key;
+        IF v_call.digest IS DISTINCT FROM p_digest THEN
+            RAISE EXCEPTION 'another request' USING ERRCODE = 'RD004', DETAIL = p_key;
+        END IF;
+        RETURN QUERY SELECT a.job, a.how FROM jsonb_to_recordset(v_call.answer) AS a (job uuid, how text);
+        RETURN;
+    END IF;
+    SELECT jsonb_agg(jsonb_build_object('job', a.job, 'how', a.how)) INTO v_answer
+    FROM redrive.admit(p_lanes, p_limits, p_jobs) AS a;
+    UPDATE redrive.calls AS c SET answer = v_answer WHERE c.key = p_key;
+    RETURN QUERY SELECT a.job, a.how FROM jsonb_to_recordset(v_answer) AS a (job uuid, how text);
+END $$;
+
 CREATE FUNCTION redrive.admit_one(p_job jsonb, OUT job uuid, OUT how text) RETURNS record
     LANGUAGE plpgsql
     AS $$
@@ -1647,6 +1668,13 @@ CREATE TABLE redrive.bands (
     priority smallint NOT NULL
 );
 
+CREATE TABLE redrive.calls (
+    key text NOT NULL,
+    digest text NOT NULL,
+    answer jsonb,
+    at bigint NOT NULL
+);
+
 CREATE TABLE redrive.claims (
     id uuid NOT NULL,
     holder uuid NOT NULL,
@@ -2103,6 +2131,12 @@ ALTER TABLE redrive.queues ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     CACHE 1
 );
 
+CREATE TABLE redrive.records (
+    shelf text NOT NULL,
+    name text NOT NULL,
+    value text NOT NULL
+);
+
 CREATE VIEW redrive.retry_queue AS
  SELECT o.id,
     COALESCE(o.unique_key, (o.id)::text) AS task_id,
@@ -2193,6 +2227,9 @@ ALTER TABLE ONLY redrive.jobs ATTACH PARTITION redrive.jobs_other DEFAULT;
 ALTER TABLE ONLY redrive.activity
     ADD CONSTRAINT activity_pkey PRIMARY KEY (n);
 
+ALTER TABLE ONLY redrive.calls
+    ADD CONSTRAINT calls_pkey PRIMARY KEY (key);
+
 ALTER TABLE ONLY redrive.claims
     ADD CONSTRAINT claims_pkey PRIMARY KEY (id);
 
@@ -2232,11 +2269,16 @@ ALTER TABLE ONLY redrive.queues
 ALTER TABLE ONLY redrive.queues
     ADD CONSTRAINT queues_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY redrive.records
+    ADD CONSTRAINT records_pkey PRIMARY KEY (shelf, name);
+
 CREATE INDEX attempts_seq ON ONLY redrive.attempts USING btree (seq, attempt);
 
 CREATE INDEX attempts_other_seq_attempt_idx ON redrive.attempts_other USING btree (seq, attempt);
 
 CREATE INDEX bands_queue ON redrive.bands USING btree (queue, priority);
+
+CREATE INDEX calls_at ON redrive.calls USING btree (at);
 
 CREATE INDEX claims_highest ON redrive.claims USING btree (highest);
 

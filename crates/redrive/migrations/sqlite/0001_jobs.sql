@@ -124,6 +124,22 @@ CREATE TABLE redrive_claims (
     jobs       TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- Answers to callers who may send the same again.
+CREATE TABLE redrive_calls (
+    key    TEXT NOT NULL PRIMARY KEY,
+    digest TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    at     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What is kept beside the jobs, such as tokens.
+CREATE TABLE redrive_records (
+    shelf TEXT NOT NULL,
+    name  TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (shelf, name)
+) STRICT, WITHOUT ROWID;
+
 -- How often what has happened in each queue, ever.
 CREATE TABLE redrive_stats (
     queue INTEGER NOT NULL,

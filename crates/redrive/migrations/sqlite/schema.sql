@@ -155,6 +155,13 @@ CREATE TABLE redrive_attempts (
     PRIMARY KEY (seq, attempt)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE redrive_calls (
+    key    TEXT NOT NULL PRIMARY KEY,
+    digest TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    at     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE redrive_claims (
     id         TEXT NOT NULL PRIMARY KEY,
     holder     TEXT NOT NULL REFERENCES redrive_holders (id),
@@ -249,6 +256,13 @@ CREATE TABLE redrive_queues (
     name   TEXT NOT NULL UNIQUE,
     paused INTEGER NOT NULL DEFAULT 0
 ) STRICT;
+
+CREATE TABLE redrive_records (
+    shelf TEXT NOT NULL,
+    name  TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (shelf, name)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE redrive_stats (
     queue INTEGER NOT NULL,

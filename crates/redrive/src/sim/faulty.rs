@@ -13,13 +13,13 @@ use super::book::{Book, Verdict};
 use super::witness::{Fate, Witness};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::job::JobId;
+use crate::job::{JobId, Json};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
 use crate::store::{
-    Claim, Claimed, Enqueued, Expiry, Filter, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged, QueueCounts,
-    Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Enqueued, Expiry, Filter, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged,
+    QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
 /// One caller's way to a store: calls are delayed, refused, or carried out and reported as failed; each is written
@@ -97,6 +97,24 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
             Err(error) => format!("enqueue {} jobs: {}", jobs.len(), error.kind().code()),
         };
         self.note(line, true, |book| book.enqueued(&jobs, &answer)).await;
+        self.leave(fate, answer).await
+    }
+
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let fate = self.enter().await?;
+        let answer = self.inner.enqueue_once(call, jobs, now).await;
+        self.leave(fate, answer).await
+    }
+
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        let fate = self.enter().await?;
+        let answer = self.inner.records(shelf).await;
+        self.leave(fate, answer).await
+    }
+
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        let fate = self.enter().await?;
+        let answer = self.inner.keep(shelf, name, value).await;
         self.leave(fate, answer).await
     }
 

@@ -8,14 +8,14 @@ use tokio::sync::watch;
 
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::job::{Ending, Job, JobId, State};
+use crate::job::{Ending, Job, JobId, Json, State};
 use crate::machine::{Admission, Command};
 use crate::queue::{OnRetry, Retention};
 use crate::span::{hours, secs};
 use crate::stats::Activity;
 use crate::store::{
-    Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, Group, HolderId, How, JobDetail, Lease, Page, Paged,
-    QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, Group, HolderId, How, JobDetail, Lease, Page,
+    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
 /// Where a bug lives.
@@ -279,6 +279,18 @@ impl<S: Store + ?Sized> Store for Planted<S> {
             _ => {}
         }
         self.inner.enqueue(jobs, now).await
+    }
+
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.inner.enqueue_once(call, jobs, now).await
+    }
+
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        self.inner.records(shelf).await
+    }
+
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        self.inner.keep(shelf, name, value).await
     }
 
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {

@@ -11,12 +11,12 @@ use tokio::sync::watch;
 
 use self::world::World;
 use super::{
-    Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, JobDetail, PAGE_MAX, Page,
-    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    CALLS_KEPT, Call, Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, JobDetail,
+    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::job::{Job, JobId};
+use crate::job::{Job, JobId, Json};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
@@ -53,6 +53,12 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn enqueue(&self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
         let answer = self.world().enqueue(jobs, now);
+        self.changed();
+        answer
+    }
+
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        let answer = self.world().enqueue_once(call, jobs, now);
         self.changed();
         answer
     }
@@ -131,6 +137,7 @@ impl Store for MemoryStore {
         for seq in &over {
             world.forget(*seq);
         }
+        world.calls.retain(|_, (_, _, at)| now.since(*at) < CALLS_KEPT);
         Ok(over.len() as u64)
     }
 
@@ -169,6 +176,22 @@ impl Store for MemoryStore {
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
         Ok(self.world().activity.iter().rev().take(limit).cloned().collect())
+    }
+
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        let world = self.world();
+        let mine = world.records.iter().filter(|((on, _), _)| on == shelf);
+        Ok(mine.map(|((_, name), value)| (name.clone(), value.clone())).collect())
+    }
+
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        let place = (shelf.to_owned(), name.to_owned());
+        let mut world = self.world();
+        match value {
+            Some(value) => world.records.insert(place, value),
+            None => world.records.remove(&place),
+        };
+        Ok(())
     }
 
     async fn apply(&self, command: Command, to: &Filter, limit: usize, now: Timestamp) -> Result<Vec<JobId>> {

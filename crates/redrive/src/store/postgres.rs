@@ -31,12 +31,12 @@ use self::codec::Names;
 use self::database::Database;
 use self::fault::Fault;
 use super::{
-    Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged,
-    QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page,
+    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{JobId, State};
+use crate::job::{JobId, Json, State};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
@@ -244,6 +244,18 @@ impl Inner {
 impl Store for PostgresStore {
     async fn enqueue(&self, jobs: Vec<Admission>, _now: Timestamp) -> Result<Vec<Enqueued>> {
         self.inner.enqueue(jobs).await
+    }
+
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.inner.enqueue_once(&call, &jobs, now).await.map_err(Fault::into_error)
+    }
+
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        self.inner.records(shelf).await.map_err(Fault::into_error)
+    }
+
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        self.inner.keep(shelf, name, value.as_ref()).await.map_err(Fault::into_error)
     }
 
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {

@@ -27,12 +27,12 @@ use self::codec::Names;
 use self::core::{Core, Running, SharedRunning};
 use self::writer::Writer;
 use super::{
-    Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged,
-    QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page,
+    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::JobId;
+use crate::job::{JobId, Json};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
@@ -154,6 +154,20 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + '
 impl Store for SqliteStore {
     async fn enqueue(&self, jobs: Vec<Admission>, _now: Timestamp) -> Result<Vec<Enqueued>> {
         self.writer.call(move |core| core.enqueue(&jobs)).await
+    }
+
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.writer.call(move |core| core.enqueue_once(&call, &jobs, now)).await
+    }
+
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        let shelf = shelf.to_owned();
+        self.read(move |conn, _, _| read::records(conn, &shelf)).await
+    }
+
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        let (shelf, name) = (shelf.to_owned(), name.to_owned());
+        self.writer.call(move |core| core.keep(&shelf, &name, value.as_ref())).await
     }
 
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {

@@ -58,6 +58,8 @@ macro_rules! conformance_cases {
                 a_job_replaced_into_another_queue_is_counted_and_claimed_there
                 a_key_twice_in_one_call_is_treated_as_if_it_came_in_two
                 a_key_is_free_again_after_each_final_state
+                a_call_sent_again_is_given_the_same_answer
+                a_call_is_remembered_for_thirty_days
                 a_full_queue_refuses_before_anything_is_written
                 a_queue_is_full_of_what_waits_and_what_runs
             }
@@ -158,6 +160,7 @@ macro_rules! conformance_cases {
                 forgetting_stops_at_its_limit_and_goes_on_the_next_time
                 of_a_long_history_the_first_ten_and_the_last_ninety_are_kept
                 the_activity_log_has_an_end
+                records_are_kept_by_shelf_and_name
             }
         }
     };

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use redrive::{
-    Activity, Admission, Builder, Claim, Claimed, Clock, Command, Engine, Enqueued, Error, ErrorKind, Event,
-    Expiry, Filter, Group, Happening, HolderId, JobDetail, JobId, MemoryStore, Page, Paged, Payload,
-    QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp, testing,
+    Activity, Admission, Builder, Call, Claim, Claimed, Clock, Command, Engine, Enqueued, Error, ErrorKind,
+    Event, Expiry, Filter, Group, Happening, HolderId, JobDetail, JobId, Json, MemoryStore, Page, Paged,
+    Payload, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp, testing,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -191,6 +191,18 @@ impl Store for Moody {
     async fn enqueue(&self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
         self.there()?.enqueue(jobs, now).await
     }
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.there()?.enqueue_once(call, jobs, now).await
+    }
+
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        self.there()?.records(shelf).await
+    }
+
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        self.there()?.keep(shelf, name, value).await
+    }
+
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
         self.there()?.register(holder, name, until).await
     }

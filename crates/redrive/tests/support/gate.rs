@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use redrive::{
-    Activity, Admission, Claim, Claimed, Command, Enqueued, Expiry, Filter, Group, HolderId, JobDetail,
-    JobId, Page, Paged, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp,
+    Activity, Admission, Call, Claim, Claimed, Command, Enqueued, Expiry, Filter, Group, HolderId, JobDetail,
+    JobId, Json, Page, Paged, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp,
 };
 use tokio::sync::watch;
 
@@ -48,6 +48,18 @@ impl<S: Store> Store for Gate<S> {
     async fn enqueue(&self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
         self.through().await.enqueue(jobs, now).await
     }
+    async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
+        self.through().await.enqueue_once(call, jobs, now).await
+    }
+
+    async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
+        self.through().await.records(shelf).await
+    }
+
+    async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
+        self.through().await.keep(shelf, name, value).await
+    }
+
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
         self.holders.lock().unwrap().push(holder);
         self.through().await.register(holder, name, until).await

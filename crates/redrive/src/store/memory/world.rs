@@ -10,7 +10,7 @@ use crate::machine::{self, Admission, Command, Steer, Transition};
 use crate::queue::OnRetry;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
 use crate::store::{
-    self, Claim, ClaimId, Claimed, Enqueued, Filter, Group, HISTORY_FIRST, HISTORY_LAST, HolderId, How,
+    self, Call, Claim, ClaimId, Claimed, Enqueued, Filter, Group, HISTORY_FIRST, HISTORY_LAST, HolderId, How,
     Kinds, Lease, QueueCounts, Settled, Settlement, Want,
 };
 
@@ -24,6 +24,9 @@ pub(super) struct World {
     pub(super) paused: BTreeSet<Arc<str>>,
     pub(super) totals: BTreeMap<Arc<str>, Tally>,
     pub(super) activity: Vec<Activity>,
+    /// By key: what was asked for, what was answered, and when.
+    pub(super) calls: BTreeMap<String, (String, Vec<Enqueued>, Timestamp)>,
+    pub(super) records: BTreeMap<(String, String), Json>,
 }
 
 #[derive(Debug)]
@@ -49,6 +52,22 @@ impl World {
         self.refuse_beyond_capacity(&jobs)?;
         self.refuse_conflicts(&jobs)?;
         Ok(jobs.into_iter().map(|admission| self.enqueue_one(admission, now)).collect())
+    }
+
+    pub(super) fn enqueue_once(
+        &mut self,
+        call: Call,
+        jobs: Vec<Admission>,
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>> {
+        match self.calls.get(&call.key) {
+            Some((digest, ..)) if *digest != call.digest => return Err(store::call_differs(&call.key)),
+            Some((_, answers, _)) => return Ok(answers.clone()),
+            None => {}
+        }
+        let answers = self.enqueue(jobs, now)?;
+        self.calls.insert(call.key, (call.digest, answers.clone(), now));
+        Ok(answers)
     }
 
     fn refuse_beyond_capacity(&self, jobs: &[Admission]) -> Result<()> {

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
+use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
@@ -13,12 +14,13 @@ use super::Inner;
 use super::codec::{attempt_json, job_id, job_json, tally_json};
 use super::database::Argument;
 use super::fault::Fault;
+use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, Ledger, OnConflict, Reason, State};
 use crate::machine::Admission;
 use crate::policy::Origin;
 use crate::stats::Tally;
-use crate::store::{Enqueued, Filter, How, Page, coming, replaced};
+use crate::store::{Call, Enqueued, Filter, How, Page, coming, replaced};
 
 /// Jobs of one transaction: enough to hide the disk, few enough to answer soon.
 const BATCH_MAX: usize = 2_000;
@@ -28,7 +30,7 @@ const TRIES_MAX: usize = 10;
 /// Calls that wait for the next batch.
 #[derive(Default)]
 pub(super) struct Gate {
-    waiting: Mutex<Vec<Call>>,
+    waiting: Mutex<Vec<Caller>>,
     arrived: Notify,
 }
 
@@ -39,14 +41,14 @@ pub(super) enum Before {
     Perhaps,
 }
 
-struct Call {
+struct Caller {
     jobs: Vec<Admission>,
     reply: oneshot::Sender<Result<Vec<Enqueued>, Error>>,
 }
 
 impl Gate {
     /// The calls of the next batch, when there are some.
-    async fn next(&self) -> Vec<Call> {
+    async fn next(&self) -> Vec<Caller> {
         loop {
             let calls = self.take();
             if !calls.is_empty() {
@@ -56,10 +58,10 @@ impl Gate {
         }
     }
 
-    fn take(&self) -> Vec<Call> {
+    fn take(&self) -> Vec<Caller> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let mut jobs = 0;
-        let fits = |call: &&Call| {
+        let fits = |call: &&Caller| {
             jobs += call.jobs.len();
             jobs == call.jobs.len() || jobs <= BATCH_MAX
         };
@@ -81,7 +83,7 @@ pub(super) async fn gather(inner: Arc<Inner>) {
         match inner.put(&jobs).await {
             Ok(()) => {
                 inner.tell_others();
-                for Call { jobs, reply } in calls {
+                for Caller { jobs, reply } in calls {
                     let created = jobs.iter().map(|new| Enqueued { id: new.job.id, how: How::Created });
                     // A caller that went away does not need its answer.
                     drop(reply.send(Ok(created.collect())));
@@ -89,7 +91,7 @@ pub(super) async fn gather(inner: Arc<Inner>) {
             }
             // Each by itself, so that one cannot fail its neighbours.
             Err(before) => {
-                for Call { jobs, reply } in calls {
+                for Caller { jobs, reply } in calls {
                     drop(reply.send(inner.enqueue_alone(&jobs, before).await.map_err(Fault::into_error)));
                 }
             }
@@ -106,7 +108,7 @@ impl Inner {
             return self.enqueue_alone(&jobs, Before::Never).await.map_err(Fault::into_error);
         }
         let (reply, answer) = oneshot::channel();
-        self.gate.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Call { jobs, reply });
+        self.gate.waiting.lock().unwrap_or_else(PoisonError::into_inner).push(Caller { jobs, reply });
         self.gate.arrived.notify_one();
         answer.await.map_err(|_| Error::unavailable("the store is closed"))?
     }
@@ -166,6 +168,41 @@ impl Inner {
     }
 
     async fn admit(&self, jobs: &[Admission], before: Before) -> Result<Vec<Enqueued>, Fault> {
+        let items = self.items(jobs).await?;
+        let (rows, again) = self.database.query_again(include_str!("admit.sql"), &items.arguments()).await;
+        self.tell_others();
+        answers(&rows?, jobs, again || before == Before::Perhaps)
+    }
+
+    /// The second time under the same key, what was answered the first time.
+    pub(super) async fn enqueue_once(
+        &self,
+        call: &Call,
+        jobs: &[Admission],
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>, Fault> {
+        for _ in 0..TRIES_MAX {
+            let items = self.items(jobs).await?;
+            let now = now.as_millis();
+            let mut arguments = items.arguments().to_vec();
+            arguments.extend([
+                (&call.key as _, Type::TEXT),
+                (&call.digest as _, Type::TEXT),
+                (&now as _, Type::INT8),
+            ]);
+            match self.database.query(include_str!("admit_once.sql"), &arguments).await {
+                Err(Fault::Changed) => {}
+                Err(fault) => return Err(fault),
+                Ok(rows) => {
+                    self.tell_others();
+                    return answers(&rows, jobs, false);
+                }
+            }
+        }
+        Err(Fault::Changed)
+    }
+
+    async fn items(&self, jobs: &[Admission]) -> Result<Items, Fault> {
         let mut lanes = Vec::new();
         let mut items = Vec::with_capacity(jobs.len());
         // Who has a key after those before in this call: the one they replaced, else the first, unless someone had it.
@@ -197,28 +234,8 @@ impl Inner {
             }
             items.push(item);
         }
-        let limits = self.limits(jobs).await?;
-        let arguments: [Argument<'_>; 3] = [
-            (&lanes, Type::INT4_ARRAY),
-            (&limits.to_string(), Type::TEXT),
-            (&Value::Array(items).to_string(), Type::TEXT),
-        ];
-        let (rows, again) = self.database.query_again(include_str!("admit.sql"), &arguments).await;
-        let rows = rows?;
-        self.tell_others();
-        let mut answers = Vec::with_capacity(rows.len());
-        for (row, Admission { job, .. }) in rows.iter().zip(jobs) {
-            let id = job_id(row.try_get(0)?);
-            let how = match row.try_get(1)? {
-                "created" => How::Created,
-                "replaced" => How::Replaced,
-                // The first try did it, and its answer was lost.
-                _ if (again || before == Before::Perhaps) && id == job.id => How::Created,
-                _ => How::Existing,
-            };
-            answers.push(Enqueued { id, how });
-        }
-        Ok(answers)
+        let limits = self.limits(jobs).await?.to_string();
+        Ok(Items { lanes, limits, jobs: Value::Array(items).to_string() })
     }
 
     /// The job that has this key.
@@ -240,6 +257,36 @@ impl Inner {
         }
         Ok(Value::Array(limits))
     }
+}
+
+/// What `redrive.admit` is told.
+struct Items {
+    lanes: Vec<i32>,
+    limits: String,
+    jobs: String,
+}
+
+impl Items {
+    fn arguments(&self) -> [Argument<'_>; 3] {
+        [(&self.lanes, Type::INT4_ARRAY), (&self.limits, Type::TEXT), (&self.jobs, Type::TEXT)]
+    }
+}
+
+/// What it answers. A job that was perhaps sent before is new if it is there under its own id.
+fn answers(rows: &[Row], jobs: &[Admission], sent_before: bool) -> Result<Vec<Enqueued>, Fault> {
+    let mut answers = Vec::with_capacity(rows.len());
+    for (row, Admission { job, .. }) in rows.iter().zip(jobs) {
+        let id = job_id(row.try_get(0)?);
+        let how = match row.try_get(1)? {
+            "created" => How::Created,
+            "replaced" => How::Replaced,
+            // The first try did it, and its answer was lost.
+            _ if sent_before && id == job.id => How::Created,
+            _ => How::Existing,
+        };
+        answers.push(Enqueued { id, how });
+    }
+    Ok(answers)
 }
 
 /// The columns of a batch.

@@ -4,7 +4,7 @@ use deadpool_postgres::PoolError;
 use tokio_postgres::error::SqlState;
 
 use crate::error::{Error, ErrorKind};
-use crate::store::{key_running, key_taken, queue_full};
+use crate::store::{call_differs, key_running, key_taken, queue_full};
 
 /// Why something did not happen.
 #[derive(Debug)]
@@ -55,6 +55,7 @@ impl Fault {
         match code {
             "RD001" => Fault::Refused(key_taken(detail)),
             "RD002" => Fault::Refused(key_running(detail)),
+            "RD004" => Fault::Refused(call_differs(detail)),
             "RD003" => Fault::Refused(queue_full(detail, hint.parse().unwrap_or(0))),
             "RD409" => Fault::LeaseLost,
             "RD410" => Fault::HolderLives,

@@ -127,6 +127,26 @@ impl Inner {
         rows.iter().map(group).collect()
     }
 
+    /// The records of a shelf.
+    pub(super) async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>, Fault> {
+        let rows = self.database.query(include_str!("records.sql"), &[(&shelf, Type::TEXT)]).await?;
+        rows.iter().map(|row| Ok((row.try_get(0)?, Json::trusted(row.try_get(1)?)))).collect()
+    }
+
+    /// Writes a record, or removes it.
+    pub(super) async fn keep(&self, shelf: &str, name: &str, value: Option<&Json>) -> Result<(), Fault> {
+        let mut arguments: Vec<Argument<'_>> = vec![(&shelf, Type::TEXT), (&name, Type::TEXT)];
+        let text = value.map(Json::as_str);
+        let sql = match &text {
+            Some(text) => {
+                arguments.push((text, Type::TEXT));
+                include_str!("record_put.sql")
+            }
+            None => include_str!("record_delete.sql"),
+        };
+        self.database.query(sql, &arguments).await.map(drop)
+    }
+
     /// One number.
     pub(super) async fn number(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<i64, Fault> {
         Ok(only(&self.database.query(sql, arguments).await?)?.try_get(0)?)

@@ -159,6 +159,8 @@ impl Inner {
                 ],
             )
             .await?;
+        let calls = "DELETE FROM redrive.calls WHERE at < $1";
+        self.database.query(calls, &[(&before(crate::store::CALLS_KEPT), Type::INT8)]).await?;
         self.database.query("SELECT redrive.tidy($1)", &[(&ACTIVITY_MAX, Type::INT8)]).await?;
         Ok(u64::try_from(forgotten).unwrap_or(0))
     }

@@ -12,6 +12,7 @@ use rusqlite::{Connection, params};
 use super::Fault;
 use super::codec::{Names, hex, unhex};
 use crate::clock::Timestamp;
+use crate::job::Json;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
 use crate::store::{ClaimId, HolderId, Kinds, Lease, QueueCounts};
 
@@ -363,6 +364,19 @@ impl Core {
         self.conn.prepare_cached(include_str!("queue_pause.sql"))?.execute(params![id, paused])?;
         self.queue(id).paused = paused;
         self.woke = true;
+        Ok(())
+    }
+
+    pub(super) fn keep(&mut self, shelf: &str, name: &str, value: Option<&Json>) -> Result<(), Fault> {
+        match value {
+            Some(value) => {
+                let mut put = self.conn.prepare_cached(include_str!("record_put.sql"))?;
+                put.execute(params![shelf, name, value.as_str()])?;
+            }
+            None => {
+                self.conn.prepare_cached(include_str!("record_delete.sql"))?.execute(params![shelf, name])?;
+            }
+        }
         Ok(())
     }
 

@@ -6,11 +6,11 @@ use super::codec::{Names, as_millis};
 use super::core::Core;
 use super::{Fault, settle};
 use crate::clock::Timestamp;
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobId, Ledger, OnConflict, Reason, State};
 use crate::machine::Admission;
 use crate::policy::Origin;
-use crate::store::{Enqueued, How, coming, key_running, key_taken, queue_full, replaced};
+use crate::store::{Call, Enqueued, How, call_differs, coming, key_running, key_taken, queue_full, replaced};
 
 impl Core {
     pub(super) fn enqueue(&mut self, jobs: &[Admission]) -> Result<Vec<Enqueued>, Fault> {
@@ -27,6 +27,34 @@ impl Core {
                 }
             }
         }
+        Ok(answers)
+    }
+
+    /// The second time under the same key, what was answered the first time.
+    pub(super) fn enqueue_once(
+        &mut self,
+        call: &Call,
+        jobs: &[Admission],
+        now: Timestamp,
+    ) -> Result<Vec<Enqueued>, Fault> {
+        let before: Option<(String, String)> = self
+            .conn
+            .prepare_cached(include_str!("call.sql"))?
+            .query_row([&call.key], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()?;
+        if let Some((digest, answer)) = before {
+            if digest != call.digest {
+                return Err(call_differs(&call.key).into());
+            }
+            return serde_json::from_str(&answer).map_err(|_| {
+                let message = format!("the answer to the call {:?} is not what was written", call.key);
+                Error::new(ErrorKind::Corrupt, message).into()
+            });
+        }
+        let answers = self.enqueue(jobs)?;
+        let answer = serde_json::to_string(&answers).expect("an answer can be written");
+        let mut insert = self.conn.prepare_cached(include_str!("call_insert.sql"))?;
+        insert.execute(params![call.key, call.digest, answer, now.as_millis()])?;
         Ok(answers)
     }
 

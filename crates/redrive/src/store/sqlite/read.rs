@@ -155,6 +155,14 @@ pub(super) fn get(
     Ok(Some(JobDetail { job, attempts, output }))
 }
 
+/// The records of a shelf.
+pub(super) fn records(conn: &Connection, shelf: &str) -> Result<Vec<(String, Json)>, Fault> {
+    let mut statement = conn.prepare_cached(include_str!("records.sql"))?;
+    let rows =
+        statement.query_map([shelf], |row| Ok((row.get(0)?, Json::trusted(row.get_ref(1)?.as_str()?))))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 /// Dead jobs by what they died of.
 pub(super) fn groups(conn: &Connection, limit: usize) -> Result<Vec<Group>, Fault> {
     let mut statement = conn.prepare_cached(include_str!("groups.sql"))?;

@@ -12,7 +12,7 @@ use crate::job::{Ending, Job, JobId, State, StateName};
 use crate::machine::{self, Command, Steer, Transition};
 use crate::queue::Retention;
 use crate::stats::Activity;
-use crate::store::{Filter, Lease, Page, cancelled_attempt};
+use crate::store::{CALLS_KEPT, Filter, Lease, Page, cancelled_attempt};
 
 /// How many finished jobs one sweep looks at for each one it may forget.
 const SWEEP_FACTOR: usize = 20;
@@ -137,6 +137,8 @@ impl Core {
         now: Timestamp,
         limit: usize,
     ) -> Result<u64, Fault> {
+        let before = (now - CALLS_KEPT).as_millis();
+        self.conn.prepare_cached(include_str!("calls_forget.sql"))?.execute([before])?;
         let mut pruned = 0;
         let mut looked_at = 0;
         let mut wrapped = false;

@@ -7,9 +7,9 @@ use crate::error::ErrorKind;
 use crate::job::{OnConflict, State, StateName};
 use crate::machine::Command;
 use crate::outcome::Outcome;
-use crate::queue::Queue;
-use crate::span::secs;
-use crate::store::{Filter, How, Store};
+use crate::queue::{Queue, Retention};
+use crate::span::{days, secs};
+use crate::store::{Call, Enqueued, Filter, How, Store};
 
 pub async fn what_is_enqueued_is_there_as_it_was_admitted(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
@@ -215,4 +215,48 @@ pub async fn a_queue_is_full_of_what_waits_and_what_runs(store: Arc<dyn Store>) 
     kit.enqueue(jobs[2..3].to_vec()).await.expect("one has finished");
     kit.steer(Command::Cancel, jobs[1].job.id).await;
     kit.enqueue(jobs[3..].to_vec()).await.expect("one was cancelled");
+}
+
+fn call(key: &str, digest: &str) -> Call {
+    Call { key: key.into(), digest: digest.into() }
+}
+
+pub async fn a_call_sent_again_is_given_the_same_answer(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let there = kit.put(mail(1).key("k")).await;
+    let jobs = |kit: &mut Kit| vec![kit.admit(mail(2)), kit.admit(mail(3).key("k"))];
+    let sent = jobs(&mut kit);
+    let first = kit.store.enqueue_once(call("c", "x"), sent, kit.now).await.expect("it is new");
+    assert_eq!(first[1], Enqueued { id: there, how: How::Existing });
+    // Even when what was there has gone, and under other ids.
+    let held = kit.claim(9).await;
+    for held in &held {
+        kit.end(held, Outcome::Done(None)).await;
+    }
+    let sent = jobs(&mut kit);
+    let again = kit.store.enqueue_once(call("c", "x"), sent, kit.now).await.expect("it is the same");
+    assert_eq!(again, first);
+    let sent = jobs(&mut kit);
+    let other = kit.store.enqueue_once(call("c", "y"), sent, kit.now).await;
+    assert_eq!(refused(other), ErrorKind::Conflict);
+    assert_eq!(kit.all().await.len(), 2, "nothing more came in");
+    let sent = jobs(&mut kit);
+    let new = kit.store.enqueue_once(call("d", "x"), sent, kit.now).await.expect("it is another call");
+    assert!(new.iter().all(|answer| answer.how == How::Created), "{new:?}");
+}
+
+pub async fn a_call_is_remembered_for_thirty_days(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let sent = vec![kit.admit(mail(1))];
+    let first = kit.store.enqueue_once(call("c", "x"), sent, kit.now).await.expect("it is new");
+    let retention = Retention::default();
+    kit.advance(days(29));
+    kit.store.prune(&retention, kit.now, 100).await.expect("it can be pruned");
+    let sent = vec![kit.admit(mail(1))];
+    assert_eq!(kit.store.enqueue_once(call("c", "x"), sent, kit.now).await.expect("it is the same"), first);
+    kit.advance(days(2));
+    kit.store.prune(&retention, kit.now, 100).await.expect("it can be pruned");
+    let sent = vec![kit.admit(mail(1))];
+    let later = kit.store.enqueue_once(call("c", "x"), sent, kit.now).await.expect("it is forgotten");
+    assert_ne!(later, first);
 }

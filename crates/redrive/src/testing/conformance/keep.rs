@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::kit::{Kit, QUEUE, failure, fatal, mail};
-use crate::job::StateName;
+use crate::job::{Json, StateName};
 use crate::machine::Command;
 use crate::outcome::Outcome;
 use crate::queue::Retention;
@@ -107,4 +107,21 @@ pub async fn the_activity_log_has_an_end(store: Arc<dyn Store>) {
     let lines = kit.store.activity(usize::MAX).await.expect("the log can be read");
     assert_eq!(lines.len(), usize::try_from(ACTIVITY_MAX).unwrap_or(0));
     assert_eq!(lines[0].job, first, "what is dropped is the oldest");
+}
+
+pub async fn records_are_kept_by_shelf_and_name(store: Arc<dyn Store>) {
+    let value = |number: i32| Json::of(&number).expect("a number is JSON");
+    let put = async |shelf, name, number| {
+        store.keep(shelf, name, Some(value(number))).await.expect("it can be kept");
+    };
+    put("a", "y", 1).await;
+    put("a", "x", 2).await;
+    put("b", "x", 3).await;
+    put("a", "y", 4).await;
+    let on = async |shelf| store.records(shelf).await.expect("they can be read");
+    assert_eq!(on("a").await, [("x".into(), value(2)), ("y".into(), value(4))]);
+    store.keep("a", "x", None).await.expect("it can be removed");
+    store.keep("a", "nothing", None).await.expect("what is not there is gone");
+    assert_eq!(on("a").await, [("y".into(), value(4))]);
+    assert_eq!(on("b").await, [("x".into(), value(3))]);
 }

@@ -1,0 +1,119 @@
+//! Tokens: made, listed and revoked by whoever may do everything.
+
+use axum::extract::State;
+use redrive::Timestamp;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::Api;
+use super::answer::{Answer, Body, Envelope, Path, Refused, created, invalid, ok};
+use super::forms::Span;
+use crate::door::{Refusal, Scope, Token, TokenBook as _, TokenRecord, Who, entropy};
+use crate::tokens::StoreTokens;
+
+/// The longest name.
+const NAME_MAX: usize = 100;
+
+/// A token to be made.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+#[schema(example = json!({ "name": "shop", "scopes": ["enqueue", "read"] }))]
+pub(super) struct TokenForm {
+    /// For people: whose it is.
+    name: String,
+    /// What it allows: `read`, `read:payload`, `enqueue`, `work`, `work:QUEUE`, `operate`, `admin`.
+    #[schema(value_type = Vec<String>)]
+    scopes: Vec<Scope>,
+    /// For how long it is good; until it is revoked if not given.
+    expires_in: Option<Span>,
+}
+
+/// A token, without its secret.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct TokenView {
+    key_id: String,
+    name: String,
+    #[schema(value_type = Vec<String>)]
+    scopes: Vec<Scope>,
+    #[schema(value_type = String, format = DateTime)]
+    created_at: Timestamp,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_at: Option<Timestamp>,
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_used_at: Option<Timestamp>,
+}
+
+impl From<TokenRecord> for TokenView {
+    fn from(record: TokenRecord) -> TokenView {
+        let TokenRecord { key_id, name, scopes, created_at, expires_at, revoked_at, last_used_at, .. } =
+            record;
+        TokenView { key_id, name, scopes, created_at, expires_at, revoked_at, last_used_at }
+    }
+}
+
+/// A new token.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct NewTokenView {
+    /// Shown this once, and kept nowhere.
+    token: String,
+    #[serde(flatten)]
+    record: TokenView,
+}
+
+fn book(api: &Api) -> StoreTokens {
+    StoreTokens::new(api.engine().clone())
+}
+
+/// Makes a token. It is shown once.
+#[utoipa::path(post, path = "/tokens", tag = "tokens", request_body = TokenForm, responses(
+    (status = 201, body = Envelope<NewTokenView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn create(state: State<Api>, who: Who, body: Body<TokenForm>) -> Answer<NewTokenView> {
+    who.need(Scope::Admin)?;
+    let TokenForm { name, scopes, expires_in } = body.value;
+    if name.trim().is_empty() || name.chars().count() > NAME_MAX {
+        return Err(invalid("the name is missing or too long", format!("send 1 to {NAME_MAX} characters")));
+    }
+    if scopes.is_empty() {
+        return Err(invalid("the token would allow nothing", "send at least one scope"));
+    }
+    let entropy = entropy()
+        .map_err(|_| Refusal::new(503, "RETRY_INTERNAL", "the operating system has no randomness to give"))?;
+    let now = state.engine().now();
+    let (token, record) = Token::mint(&entropy, &name, scopes, now, expires_in.map(|span| now + span.0));
+    book(&state).add(record.clone()).await?;
+    tracing::info!(who = %who.name, key_id = %record.key_id, name = %record.name, "A token was made");
+    created(NewTokenView { token: token.reveal().to_owned(), record: record.into() })
+}
+
+/// All tokens, the oldest first.
+#[utoipa::path(get, path = "/tokens", tag = "tokens", responses(
+    (status = 200, body = Envelope<Vec<TokenView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<TokenView>> {
+    who.need(Scope::Admin)?;
+    ok(book(&state).list().await?.into_iter().map(TokenView::from).collect())
+}
+
+/// Makes a token worthless, on every server within a second.
+#[utoipa::path(delete, path = "/tokens/{keyId}", tag = "tokens", params(("keyId" = String, Path)), responses(
+    (status = 200, body = Envelope<TokenView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn revoke(state: State<Api>, who: Who, key_id: Path<String>) -> Answer<TokenView> {
+    who.need(Scope::Admin)?;
+    let book = book(&state);
+    book.revoke(&key_id.0, state.engine().now()).await?;
+    let Some(record) = book.find(&key_id.0).await? else {
+        return Err(Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no token {:?}", key_id.0))
+            .hint("list them: redrive tokens list"));
+    };
+    tracing::info!(who = %who.name, key_id = %record.key_id, name = %record.name, "A token was revoked");
+    ok(record.into())
+}

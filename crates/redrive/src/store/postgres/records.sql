@@ -1,0 +1,1 @@
+SELECT name, value FROM redrive.records WHERE shelf = $1 ORDER BY name COLLATE "C"

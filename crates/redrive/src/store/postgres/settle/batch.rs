@@ -1,0 +1,338 @@
+//! The columns of a batch of settlements, as `redrive.settle` takes them.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::super::Inner;
+use super::super::codec::{as_i32, as_millis, tally_json};
+use super::super::database::Argument;
+use super::super::fault::Fault;
+use super::End;
+use crate::clock::Timestamp;
+use crate::job::{Ending, Ledger, State};
+use crate::machine::Transition;
+use crate::stats::{Activity, Tally};
+use crate::store::{HISTORY_FIRST, HISTORY_LAST, Lease, Settlement};
+
+/// The columns of a batch, as the function takes them.
+#[derive(Default)]
+pub(super) struct Batch {
+    lanes: BTreeSet<i32>,
+    claims: BTreeMap<Uuid, i32>,
+    plain: Plain,
+    waits: Waits,
+    finals: Finals,
+    attempts: Attempts,
+    turns: BTreeSet<(i32, Arc<str>)>,
+    trims: (Vec<i64>, Vec<i32>),
+    missed: (Vec<Uuid>, Vec<i64>),
+    pub(super) tallies: BTreeMap<i32, Tally>,
+    notes: Notes,
+}
+
+/// Succeeded at the first attempt, with nothing special.
+#[derive(Default)]
+struct Plain {
+    seq: Vec<i64>,
+    started: Vec<i64>,
+    ended: Vec<i64>,
+}
+
+/// Those that wait again.
+#[derive(Default)]
+struct Waits {
+    seq: Vec<i64>,
+    fence: Vec<i32>,
+    at: Vec<i64>,
+    counters: Counters,
+    reason: Vec<&'static str>,
+    delay: Vec<Option<i64>>,
+    expires: Vec<Option<i64>>,
+}
+
+/// Those that are final.
+#[derive(Default)]
+struct Finals {
+    seq: Vec<i64>,
+    fence: Vec<i32>,
+    id: Vec<Uuid>,
+    queue: Vec<i32>,
+    started: Vec<i64>,
+    at: Vec<i64>,
+    counters: Counters,
+    cancelled: Vec<bool>,
+    output: Vec<Option<String>>,
+    why: Vec<Option<&'static str>>,
+    fingerprint: Vec<Option<String>>,
+    key: Vec<Option<String>>,
+}
+
+/// Failures, crashes, snoozes, holds, interruptions, generation.
+type Counters = [Vec<i32>; 6];
+
+/// The attempts that did not succeed.
+#[derive(Default)]
+struct Attempts {
+    seq: Vec<i64>,
+    attempt: Vec<i32>,
+    started: Vec<i64>,
+    ended: Vec<i64>,
+    ending: Vec<&'static str>,
+    failure: Vec<Option<String>>,
+    fingerprint: Vec<Option<String>>,
+    rule: Vec<Option<String>>,
+    next: Vec<Option<i64>>,
+}
+
+#[derive(Default)]
+struct Notes {
+    at: Vec<i64>,
+    job: Vec<Uuid>,
+    what: Vec<&'static str>,
+    kind: Vec<String>,
+    queue: Vec<String>,
+    message: Vec<String>,
+}
+
+impl Batch {
+    pub(super) async fn of(
+        inner: &Inner,
+        settlements: &[Settlement],
+        open: &[usize],
+        missed: &[Lease],
+    ) -> Result<Batch, Fault> {
+        let mut batch = Batch::default();
+        for n in open {
+            let settlement = &settlements[*n];
+            let queue = inner.names.queue_id(&inner.database, &settlement.job.queue).await?;
+            batch.add(settlement, queue);
+        }
+        for lease in missed {
+            batch.missed.0.push(Uuid::from_u128(lease.claim.0));
+            batch.missed.1.push(lease.seq);
+        }
+        Ok(batch)
+    }
+
+    fn add(&mut self, settlement: &Settlement, queue: i32) {
+        let Settlement { lease, job, transition, started_at, ended_at } = settlement;
+        self.count_claim(*lease);
+        self.tallies.entry(queue).or_default().count(job, transition);
+        if is_plain(settlement) {
+            self.plain.seq.push(lease.seq);
+            self.plain.started.push(started_at.as_millis());
+            self.plain.ended.push(ended_at.as_millis());
+            return;
+        }
+        self.notes.extend(Activity::of(job, transition, *ended_at));
+        let extras = job.extras();
+        let expires = job.expires_with(&transition.ledger);
+        self.write_down(*lease, queue, transition, (*started_at, *ended_at), expires, extras.key.as_deref());
+        if let Some(key) = &extras.ordering_key {
+            self.lanes.insert(queue);
+            self.turns.insert((queue, key.clone()));
+        }
+        let newest = transition.ledger.attempt;
+        if newest > HISTORY_FIRST + HISTORY_LAST && transition.ending != Ending::Succeeded {
+            self.trims.0.push(lease.seq);
+            self.trims.1.push(as_i32(newest - HISTORY_LAST));
+        }
+    }
+
+    pub(super) fn count_claim(&mut self, lease: Lease) {
+        *self.claims.entry(Uuid::from_u128(lease.claim.0)).or_default() += 1;
+    }
+
+    /// Writes it, and says whether it was sent more than once, be it in vain.
+    pub(super) async fn write(&self, inner: &Inner, end: Option<&End<'_>>) -> (Result<(), Fault>, bool) {
+        let (claims, counts): (Vec<Uuid>, Vec<i32>) = self.claims.iter().map(|(id, n)| (*id, *n)).unzip();
+        let lanes: Vec<i32> = self.lanes.iter().copied().collect();
+        let (turn_queue, turn_key): (Vec<i32>, Vec<&str>) =
+            self.turns.iter().map(|(queue, key)| (*queue, &**key)).unzip();
+        let (tally_queue, tally): (Vec<i32>, Vec<String>) =
+            self.tallies.iter().map(|(queue, tally)| (*queue, tally_json(*tally))).unzip();
+        let holder = end.map(|end| Uuid::from_u128(end.holder.0));
+        let now = end.map(|end| end.now.as_millis());
+        let known = end.map(|end| end.known).unwrap_or_default();
+        let first = as_i32(HISTORY_FIRST);
+        let Batch { waits, finals, attempts, .. } = self;
+        let arguments: [Argument<'_>; 61] = [
+            (&lanes, Type::INT4_ARRAY),
+            (&claims, Type::UUID_ARRAY),
+            (&counts, Type::INT4_ARRAY),
+            (&self.plain.seq, Type::INT8_ARRAY),
+            (&self.plain.started, Type::INT8_ARRAY),
+            (&self.plain.ended, Type::INT8_ARRAY),
+            (&waits.seq, Type::INT8_ARRAY),
+            (&waits.fence, Type::INT4_ARRAY),
+            (&waits.at, Type::INT8_ARRAY),
+            (&waits.counters[0], Type::INT4_ARRAY),
+            (&waits.counters[1], Type::INT4_ARRAY),
+            (&waits.counters[2], Type::INT4_ARRAY),
+            (&waits.counters[3], Type::INT4_ARRAY),
+            (&waits.counters[4], Type::INT4_ARRAY),
+            (&waits.reason, Type::TEXT_ARRAY),
+            (&waits.delay, Type::INT8_ARRAY),
+            (&waits.expires, Type::INT8_ARRAY),
+            (&finals.seq, Type::INT8_ARRAY),
+            (&finals.fence, Type::INT4_ARRAY),
+            (&finals.id, Type::UUID_ARRAY),
+            (&finals.queue, Type::INT4_ARRAY),
+            (&finals.started, Type::INT8_ARRAY),
+            (&finals.at, Type::INT8_ARRAY),
+            (&finals.counters[0], Type::INT4_ARRAY),
+            (&finals.counters[1], Type::INT4_ARRAY),
+            (&finals.counters[2], Type::INT4_ARRAY),
+            (&finals.counters[3], Type::INT4_ARRAY),
+            (&finals.counters[4], Type::INT4_ARRAY),
+            (&finals.counters[5], Type::INT4_ARRAY),
+            (&finals.cancelled, Type::BOOL_ARRAY),
+            (&finals.output, Type::TEXT_ARRAY),
+            (&finals.why, Type::TEXT_ARRAY),
+            (&finals.fingerprint, Type::TEXT_ARRAY),
+            (&finals.key, Type::TEXT_ARRAY),
+            (&attempts.seq, Type::INT8_ARRAY),
+            (&attempts.attempt, Type::INT4_ARRAY),
+            (&attempts.started, Type::INT8_ARRAY),
+            (&attempts.ended, Type::INT8_ARRAY),
+            (&attempts.ending, Type::TEXT_ARRAY),
+            (&attempts.failure, Type::TEXT_ARRAY),
+            (&attempts.fingerprint, Type::TEXT_ARRAY),
+            (&attempts.rule, Type::TEXT_ARRAY),
+            (&attempts.next, Type::INT8_ARRAY),
+            (&turn_queue, Type::INT4_ARRAY),
+            (&turn_key, Type::TEXT_ARRAY),
+            (&self.trims.0, Type::INT8_ARRAY),
+            (&first, Type::INT4),
+            (&self.trims.1, Type::INT4_ARRAY),
+            (&self.missed.0, Type::UUID_ARRAY),
+            (&self.missed.1, Type::INT8_ARRAY),
+            (&tally_queue, Type::INT4_ARRAY),
+            (&tally, Type::TEXT_ARRAY),
+            (&self.notes.at, Type::INT8_ARRAY),
+            (&self.notes.job, Type::UUID_ARRAY),
+            (&self.notes.what, Type::TEXT_ARRAY),
+            (&self.notes.kind, Type::TEXT_ARRAY),
+            (&self.notes.queue, Type::TEXT_ARRAY),
+            (&self.notes.message, Type::TEXT_ARRAY),
+            (&holder, Type::UUID),
+            (&now, Type::INT8),
+            (&known, Type::INT8_ARRAY),
+        ];
+        let (rows, again) = inner.database.query_again(include_str!("../settle.sql"), &arguments).await;
+        (rows.map(drop), again)
+    }
+}
+
+impl Batch {
+    pub(super) fn write_down(
+        &mut self,
+        lease: Lease,
+        queue: i32,
+        transition: &Transition,
+        (started_at, ended_at): (Timestamp, Timestamp),
+        expires: Option<Timestamp>,
+        key: Option<&str>,
+    ) {
+        let next = self.write_state(lease, queue, transition, started_at, expires, key);
+        if transition.ending == Ending::Succeeded {
+            return;
+        }
+        let attempts = &mut self.attempts;
+        attempts.seq.push(lease.seq);
+        attempts.attempt.push(as_i32(lease.attempt) + 1);
+        attempts.started.push(started_at.as_millis());
+        attempts.ended.push(ended_at.as_millis());
+        attempts.ending.push(transition.ending.as_str());
+        let failure = transition.failure.as_ref();
+        attempts.failure.push(failure.map(|f| serde_json::to_string(f).expect("a failure can be written")));
+        attempts.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
+        attempts.rule.push(transition.rule.as_deref().map(|text| clean(text).into_owned()));
+        attempts.next.push(next);
+    }
+
+    /// Where the job stands now; says when it is due again, if it is.
+    fn write_state(
+        &mut self,
+        lease: Lease,
+        queue: i32,
+        transition: &Transition,
+        started_at: Timestamp,
+        expires: Option<Timestamp>,
+        key: Option<&str>,
+    ) -> Option<i64> {
+        let fence = as_i32(lease.attempt);
+        let (at, why) = match &transition.state {
+            State::Waiting { due_at, reason } => {
+                let waits = &mut self.waits;
+                waits.seq.push(lease.seq);
+                waits.fence.push(fence);
+                waits.at.push(due_at.as_millis());
+                count(&mut waits.counters, transition.ledger);
+                waits.reason.push(reason.as_str());
+                waits.delay.push(transition.delay.map(as_millis));
+                waits.expires.push(expires.map(Timestamp::as_millis));
+                return Some(due_at.as_millis());
+            }
+            State::Dead { at, why } => (*at, Some(why.as_str())),
+            State::Succeeded { at } | State::Cancelled { at } | State::Running { since: at } => (*at, None),
+        };
+        let finals = &mut self.finals;
+        finals.seq.push(lease.seq);
+        finals.fence.push(fence);
+        finals.id.push(lease.job.as_uuid());
+        finals.queue.push(queue);
+        finals.started.push(started_at.as_millis());
+        finals.at.push(at.as_millis());
+        count(&mut finals.counters, transition.ledger);
+        finals.cancelled.push(matches!(transition.state, State::Cancelled { .. }));
+        finals.output.push(transition.output.as_ref().map(|output| output.as_str().to_owned()));
+        finals.why.push(why);
+        finals.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
+        finals.key.push(key.map(ToOwned::to_owned));
+        None
+    }
+}
+
+fn count(columns: &mut Counters, ledger: Ledger) {
+    let Ledger { failures, crashes, snoozes, holds, interruptions, generation, .. } = ledger;
+    for (column, count) in
+        columns.iter_mut().zip([failures, crashes, snoozes, holds, interruptions, generation])
+    {
+        column.push(as_i32(count));
+    }
+}
+
+impl Extend<Activity> for Notes {
+    fn extend<I: IntoIterator<Item = Activity>>(&mut self, notes: I) {
+        for note in notes {
+            self.at.push(note.at.as_millis());
+            self.job.push(note.job.as_uuid());
+            self.what.push(note.what.as_str());
+            self.kind.push(note.kind.to_string());
+            self.queue.push(note.queue.to_string());
+            self.message.push(clean(&note.message).into_owned());
+        }
+    }
+}
+
+/// It succeeded at its first attempt, and nothing else hangs on it.
+fn is_plain(settlement: &Settlement) -> bool {
+    let Settlement { lease, job, transition, ended_at, .. } = settlement;
+    let first = Ledger { attempt: 1, ..Ledger::default() };
+    lease.attempt == 0
+        && transition.ending == Ending::Succeeded
+        && transition.ledger == first
+        && transition.state == State::Succeeded { at: *ended_at }
+        && transition.output.is_none()
+        && job.extras.is_none()
+}
+
+/// The one character that PostgreSQL's text cannot hold must not keep an ending from being written.
+fn clean(text: &str) -> Cow<'_, str> {
+    if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
+}

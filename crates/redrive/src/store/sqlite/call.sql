@@ -1,0 +1,1 @@
+SELECT digest, answer FROM redrive_calls WHERE key = ?1

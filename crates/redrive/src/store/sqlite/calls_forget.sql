@@ -1,0 +1,1 @@
+DELETE FROM redrive_calls WHERE at < ?1

@@ -1,0 +1,1 @@
+SELECT name, value FROM redrive_records WHERE shelf = ?1 ORDER BY name
