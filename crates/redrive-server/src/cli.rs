@@ -4,9 +4,20 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 
 pub(crate) use redrive_server::config::StoreUrl;
 
+use crate::commands::config::ConfigCommand;
+use crate::commands::dead::DeadCommand;
+use crate::commands::enqueue::Enqueue;
+use crate::commands::jobs::JobsCommand;
+use crate::commands::pages::{Completions, ErrorPage, Manual};
+use crate::commands::policy::{Classify, PolicyCommand};
+use crate::commands::queues::QueuesCommand;
+use crate::commands::stats::{Activity, Stats};
+use crate::commands::tail::Tail;
+use crate::commands::tokens::TokensCommand;
+
 /// Work that fails comes back and finishes.
 #[derive(Parser)]
-#[command(name = "redrive", version, about)]
+#[command(name = "redrive", version)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -22,6 +33,53 @@ pub(crate) enum Command {
     ///
     /// Exit code: 0 after a stop, 1 if something failed, 78 if the configuration does not allow a start.
     Serve(redrive_server::config::ServeOptions),
+    /// Put a job in
+    ///
+    /// Prints the job's id. When it does, the job is durable.
+    ///
+    ///     redrive enqueue http --url https://api.example.com/orders --body '{"order":17}' --policy media
+    ///
+    ///     redrive enqueue send_mail --payload @mail.json --key order-17 --delay 10m
+    #[command(verbatim_doc_comment)]
+    Enqueue(Box<Enqueue>),
+    /// List jobs, look at them, and do something about them
+    #[command(subcommand)]
+    Jobs(JobsCommand),
+    /// Look at the jobs that need a person, and bring them back
+    #[command(subcommand)]
+    Dead(DeadCommand),
+    /// See how the queues stand, stop them and let them go on
+    #[command(subcommand)]
+    Queues(QueuesCommand),
+    /// Show how everything stands
+    Stats(Stats),
+    /// Show what has happened, newest first
+    Activity(Activity),
+    /// Watch what happens, as it happens; needs a server
+    Tail(Tail),
+    /// Look at policies: when to try again and when to stop
+    #[command(subcommand)]
+    Policy(PolicyCommand),
+    /// Say what a failure would be taken for, and which rule says so
+    ExplainClassify(Classify),
+    /// Make, list and revoke the tokens with which others come in
+    #[command(subcommand)]
+    Tokens(TokensCommand),
+    /// Look at the configuration
+    #[command(subcommand)]
+    Config(ConfigCommand),
+    /// Say what an error code means and what to do about it
+    Error(ErrorPage),
+    /// Print the completions for a shell
+    ///
+    ///     redrive completions bash > /etc/bash_completion.d/redrive
+    #[command(verbatim_doc_comment)]
+    Completions(Completions),
+    /// Print the manual of the program or of one command
+    ///
+    ///     redrive man jobs list | man -l -
+    #[command(verbatim_doc_comment)]
+    Man(Manual),
     /// Measure, beside the tightest hand-written SQL loop that does the same durable work
     Bench(BenchOptions),
     /// Look for whatever keeps a store from its promises, and say what to do about it
@@ -32,6 +90,9 @@ pub(crate) enum Command {
     /// Exit code: 0 if nothing is worse than a notice, 1 if there is a warning, 2 if there is a danger or the store
     /// could not be examined.
     Doctor(DoctorOptions),
+    /// The page docs/reference/cli.md
+    #[command(hide = true)]
+    Reference,
     /// A part of the benchmark that needs a process of its own
     #[command(hide = true)]
     BenchChild(BenchChild),

@@ -61,26 +61,13 @@ pub struct Egress {
 impl Egress {
     /// Under this policy, trusting the certificates that the operating system trusts.
     pub fn new(policy: EgressPolicy) -> Egress {
-        let mut roots = RootCertStore::empty();
-        let found = rustls_native_certs::load_native_certs();
-        let (_, unreadable) = roots.add_parsable_certificates(found.certs);
-        if roots.is_empty() {
-            let errors = found.errors.len();
-            tracing::warn!(unreadable, errors, "no root certificates on this system: https will fail");
-        }
-        Egress::with_roots(policy, roots)
+        Egress::with_roots(policy, system_roots())
     }
 
     /// Under this policy, trusting these certificates alone.
     pub fn with_roots(policy: EgressPolicy, roots: RootCertStore) -> Egress {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
-            .expect("the provider has cipher suites for both versions")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let tls = TlsConnector::from(Arc::new(config));
-        Egress { connector: Connector { policy: Arc::new(policy), tls }, pool: Arc::new(Pool::new()) }
+        let connector = Connector { policy: Arc::new(policy), tls: tls(roots) };
+        Egress { connector, pool: Arc::new(Pool::new()) }
     }
 
     /// Sends a request and reads its answer, whatever its status.
@@ -306,4 +293,27 @@ fn broken(origin: &Origin, error: hyper::Error) -> EgressError {
         false => format!("{} broke the connection before its answer was complete", origin.host),
     };
     EgressError::new(EgressErrorKind::Reset, message).because(error)
+}
+
+/// The certificates that the operating system trusts.
+pub(crate) fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    let (_, unreadable) = roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let errors = found.errors.len();
+        tracing::warn!(unreadable, errors, "no root certificates on this system: https will fail");
+    }
+    roots
+}
+
+/// TLS 1.2 or newer with whoever these certificates vouch for.
+pub(crate) fn tls(roots: RootCertStore) -> TlsConnector {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
+        .expect("the provider has cipher suites for both versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    TlsConnector::from(Arc::new(config))
 }

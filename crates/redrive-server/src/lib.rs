@@ -8,8 +8,9 @@ pub mod door;
 pub mod egress;
 pub mod executor;
 mod printable;
+pub mod remote;
 pub mod serve;
 pub mod telemetry;
 pub mod tokens;
 
-pub use printable::printable;
+pub use printable::{printable, printable_json};

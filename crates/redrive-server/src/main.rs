@@ -2,28 +2,48 @@
 
 mod bench;
 mod cli;
+mod client;
+mod commands;
 mod doctor;
 mod out;
 mod serving;
 mod stopwatch;
+mod table;
+mod times;
+mod trouble;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::commands::{config, dead, enqueue, finish, jobs, pages, policy, queues, run, stats, tail, tokens};
 
 /// Jobs are many small allocations, made on one thread and freed on another.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Bench(options) => bench::run(&options),
-        Command::BenchChild(child) => bench::child(&child),
-        Command::BenchPeer(part) => bench::peer(&part),
-        Command::Serve(options) => return serving::run(&options),
-        Command::Doctor(options) => return doctor::run(&options),
-    };
-    out::exit_code(done)
+    match Cli::parse().command {
+        Command::Serve(options) => serving::run(&options),
+        Command::Enqueue(job) => run(enqueue::run(*job)),
+        Command::Jobs(command) => run(jobs::run(command)),
+        Command::Dead(command) => run(dead::run(command)),
+        Command::Queues(command) => run(queues::run(command)),
+        Command::Stats(given) => run(stats::stats(given)),
+        Command::Activity(given) => run(stats::activity(given)),
+        Command::Tail(given) => run(tail::run(given)),
+        Command::Policy(command) => run(policy::run(command)),
+        Command::ExplainClassify(given) => run(policy::classify(given)),
+        Command::Tokens(command) => run(tokens::run(command)),
+        Command::Config(command) => finish(config::run(command)),
+        Command::Error(given) => finish(pages::error(&given)),
+        Command::Completions(given) => finish(pages::completions(&given)),
+        Command::Man(given) => finish(pages::manual(&given)),
+        Command::Reference => finish(pages::reference()),
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Bench(options) => out::exit_code(bench::run(&options)),
+        Command::BenchChild(child) => out::exit_code(bench::child(&child)),
+        Command::BenchPeer(part) => out::exit_code(bench::peer(&part)),
+    }
 }

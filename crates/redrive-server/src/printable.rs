@@ -21,7 +21,7 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 }
 
 /// The same for a text that is JSON already, where what needs it is written as JSON writes it.
-pub(crate) fn printable_json(text: &str) -> Cow<'_, str> {
+pub fn printable_json(text: &str) -> Cow<'_, str> {
     escaped(text, |out, c| {
         let mut units = [0_u16; 2];
         for unit in c.encode_utf16(&mut units) {

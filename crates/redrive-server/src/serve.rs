@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, Api};
 use crate::config::{Config, Durability, StoreUrl};
-use crate::door::{self, DoorConfig};
+use crate::door::{self, DoorConfig, Who};
 use crate::egress::{Allow, Egress, EgressPolicy};
 use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
 use crate::telemetry::Metrics;
@@ -112,7 +112,34 @@ impl Server {
     }
 }
 
-async fn open_store(config: &Config) -> Result<Arc<dyn Store>> {
+/// The API on this store for whoever sits at it: the same routes and answers as a server's, without a door and without
+/// running any job. Needs a runtime.
+///
+/// # Errors
+///
+/// What is wrong with the configuration.
+pub fn at_hand(config: &Config, store: Arc<dyn Store>) -> Result<axum::Router> {
+    let mut builder = Engine::on(store).name(&config.instance).produce_any();
+    for queue in &config.queues {
+        builder = builder.queue(queue.queue());
+    }
+    let parts = api::Parts {
+        policies: config.policies.clone(),
+        commands: commands(config)?,
+        payload_bytes: Some(config.limits.payload_bytes),
+        batch: Some(config.limits.batch),
+        ..api::Parts::default()
+    };
+    let router = api::router(Api::new(builder.build()?, parts));
+    Ok(router.layer(axum::Extension(Who::local())))
+}
+
+/// Opens the configured store.
+///
+/// # Errors
+///
+/// Those of the store.
+pub async fn open_store(config: &Config) -> redrive::Result<Arc<dyn Store>> {
     let relaxed = config.durability == Durability::Relaxed;
     Ok(match &config.store {
         StoreUrl::Sqlite(path) => {

@@ -1,15 +1,18 @@
 //! `redrive serve` as a process: reads the configuration, says what is wrong with it, and serves until it is told to stop.
 
+use std::io::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use redrive_server::config::{self, ServeOptions, Sources};
+use redrive_server::config::{self, ServeOptions, Sources, StoreUrl};
 use redrive_server::door::{EXIT_CONFIG, NotOpened};
 use redrive_server::serve::Server;
 use redrive_server::telemetry::{self, Metrics};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::out;
+use crate::{client, out};
 
 pub(crate) fn run(options: &ServeOptions) -> ExitCode {
     let config = match config::load(&Sources::of_process(options)) {
@@ -37,10 +40,12 @@ pub(crate) fn run(options: &ServeOptions) -> ExitCode {
 async fn serve(config: config::Config, demo: bool) -> Result<()> {
     telemetry::log(&config.log, config.log_format)?;
     let metrics = Metrics::install().context("cannot count")?;
-    let store = config.store.shown();
+    let store = config.store.clone();
     let server = Server::open(config, Some(metrics)).await?;
     let address = server.address()?;
-    tracing::info!(store, url = %format_args!("http://{address}"), "Serving");
+    // Kept until the end: the store is ours for as long.
+    let _notice = Notice::leave(&store, address);
+    tracing::info!(store = store.shown(), url = %format_args!("http://{address}"), "Serving");
     let _demo = if demo { Some(redrive_server::demo::start(&server).await?) } else { None };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -55,4 +60,44 @@ async fn serve(config: config::Config, demo: bool) -> Result<()> {
         .await?;
     tracing::info!("Stopped");
     Ok(())
+}
+
+/// The server's URL in a file beside its SQLite file, so that a command that finds the store in use knows whom to ask.
+/// Taken away when it is dropped; one that was left behind by a crash is never looked at, since the store can be opened.
+struct Notice(PathBuf);
+
+impl Notice {
+    /// None for PostgreSQL, which many can open; none where it cannot be written, which is no reason not to serve.
+    fn leave(store: &StoreUrl, address: SocketAddr) -> Option<Notice> {
+        let StoreUrl::Sqlite(store) = store else { return None };
+        let path = client::serving_file(store);
+        match write(&path, address) {
+            Ok(()) => Some(Notice(path)),
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "Commands that name the store will not find this server");
+                None
+            }
+        }
+    }
+}
+
+/// In one piece, and readable by its owner alone.
+fn write(path: &Path, address: SocketAddr) -> std::io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    writeln!(file, "http://{}", SocketAddr::new(ip, address.port()))?;
+    file.persist(path)?;
+    Ok(())
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        // Whoever finds it later finds out that it is stale.
+        drop(std::fs::remove_file(&self.0));
+    }
 }

@@ -58,6 +58,11 @@ fn no_other_code_of_the_server_opens_connections() {
     }
     let mut found = Vec::new();
     visit(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut found);
-    // What an operator steers by hand, such as a command line that asks its own server, may be added here.
-    assert_eq!(found, ["connect.rs"], "requests that somebody else chooses go through Egress::send");
+    found.sort();
+    // In remote.rs an operator's own command line asks the server that the operator has named.
+    assert_eq!(
+        found,
+        ["connect.rs", "remote.rs"],
+        "requests that somebody else chooses go through Egress::send"
+    );
 }

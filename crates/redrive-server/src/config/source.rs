@@ -75,6 +75,25 @@ impl Sources {
         Sources { variables, options: options.clone(), host, ..sources }
     }
 
+    /// Which server the command line asks, if the environment says so.
+    pub fn server(&self) -> Option<&str> {
+        self.filled("REDRIVE_SERVER")
+    }
+
+    /// Where the environment says that the token for it stands.
+    pub fn token_file(&self) -> Option<PathBuf> {
+        self.filled("REDRIVE_TOKEN_FILE").map(PathBuf::from)
+    }
+
+    /// Whether the environment asks for a terminal without colours: see no-color.org.
+    pub fn is_plain(&self) -> bool {
+        self.filled("NO_COLOR").is_some() || self.filled("TERM") == Some("dumb")
+    }
+
+    fn filled(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
     /// With a file that must be there, stronger than those before it.
     #[must_use]
     pub fn file(mut self, path: impl Into<PathBuf>) -> Sources {

@@ -1,0 +1,181 @@
+//! `redrive tail`: what happens, as it happens.
+
+use clap::Args;
+use futures_util::StreamExt as _;
+use redrive::Timestamp;
+use redrive_server::{printable, printable_json};
+use serde::Deserialize;
+
+use crate::client::{Need, Target};
+use crate::out::{self, Colour};
+use crate::times;
+use crate::trouble::Done;
+
+/// Nothing but where to ask.
+#[derive(Args)]
+pub(crate) struct Tail {
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) async fn run(given: Tail) -> Done {
+    let client = given.target.reach(Need::Server).await?;
+    let mut pieces = client.stream("/events").await?;
+    let mut events = Events::default();
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|error| client.unreachable(&error.to_string()))?;
+        for event in events.take(&piece) {
+            match given.target.json {
+                true => out::answer(&printable_json(&event.data)),
+                false => print(&event),
+            }
+        }
+    }
+    Err(client.unreachable("it has ended the stream"))
+}
+
+/// Server-sent events out of whatever pieces they come in.
+#[derive(Default)]
+struct Events {
+    rest: Vec<u8>,
+    event: ServerEvent,
+}
+
+#[derive(Default)]
+struct ServerEvent {
+    name: String,
+    data: String,
+}
+
+impl Events {
+    /// The events that this piece completes.
+    fn take(&mut self, piece: &[u8]) -> Vec<ServerEvent> {
+        self.rest.extend_from_slice(piece);
+        let mut whole = Vec::new();
+        while let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = self.rest.drain(..=end).collect();
+            let line = String::from_utf8_lossy(&line);
+            let line = line.trim_end_matches(['\r', '\n']);
+            if line.is_empty() {
+                let event = std::mem::take(&mut self.event);
+                // A heartbeat has no data.
+                whole.extend((!event.data.is_empty()).then_some(event));
+            } else if let Some(name) = line.strip_prefix("event:") {
+                self.event.name = name.trim_start().to_owned();
+            } else if let Some(data) = line.strip_prefix("data:") {
+                if !self.event.data.is_empty() {
+                    self.event.data.push('\n');
+                }
+                self.event.data += data.strip_prefix(' ').unwrap_or(data);
+            }
+        }
+        whole
+    }
+}
+
+#[derive(Deserialize)]
+struct Snapshot {
+    stats: Totals,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Totals {
+    total_pending: u64,
+    total_succeeded: u64,
+    total_failed: u64,
+}
+
+#[derive(Deserialize)]
+struct Batch {
+    jobs: Vec<Happened>,
+    more: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Happened {
+    at: Timestamp,
+    job: String,
+    kind: String,
+    queue: String,
+    event: String,
+    attempt: Option<u32>,
+    due_at: Option<Timestamp>,
+    failure: Option<Failure>,
+}
+
+#[derive(Deserialize)]
+struct Failure {
+    message: String,
+}
+
+fn print(event: &ServerEvent) {
+    match event.name.as_str() {
+        "snapshot" => {
+            if let Ok(Snapshot { stats }) = serde_json::from_str(&event.data) {
+                let line = format!(
+                    "{} pending, {} succeeded, {} given up",
+                    stats.total_pending, stats.total_succeeded, stats.total_failed
+                );
+                out::answer(&out::coloured(&line, Colour::Dim));
+            }
+        }
+        "jobs" => {
+            if let Ok(Batch { jobs, more }) = serde_json::from_str(&event.data) {
+                jobs.iter().for_each(|happened| out::answer(&line(happened)));
+                if more > 0 {
+                    out::answer(&out::coloured(&format!("… and {more} more"), Colour::Dim));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn line(happened: &Happened) -> String {
+    let colour = match happened.event.as_str() {
+        "succeeded" => Colour::Green,
+        "dead" => Colour::Red,
+        "retry_scheduled" => Colour::Yellow,
+        _ => Colour::Blue,
+    };
+    let what = format!("{:<15}", printable(&happened.event).replace('_', " "));
+    let mut line = format!(
+        "{}  {}  {}  {}/{}",
+        times::local(happened.at),
+        out::coloured(&what, colour),
+        printable(&happened.job),
+        printable(&happened.queue),
+        printable(&happened.kind),
+    );
+    if let Some(attempt) = happened.attempt {
+        line += &format!("  run {attempt}");
+    }
+    if let Some(due) = happened.due_at {
+        line += &format!("  again {}", times::relative(due, happened.at));
+    }
+    if let Some(failure) = &happened.failure {
+        line += &format!("  {}", printable(&failure.message));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_whole_however_they_were_cut() {
+        let text =
+            ":\n\nevent: snapshot\ndata: {\"a\":1}\n\nevent: jobs\nid: 1\ndata: é\ndata: 2\n\nevent: j";
+        for size in [1, 2, 7, 1000] {
+            let mut events = Events::default();
+            let found: Vec<ServerEvent> =
+                text.as_bytes().chunks(size).flat_map(|piece| events.take(piece)).collect();
+            let found: Vec<(&str, &str)> =
+                found.iter().map(|event| (event.name.as_str(), event.data.as_str())).collect();
+            assert_eq!(found, [("snapshot", "{\"a\":1}"), ("jobs", "é\n2")], "{size}");
+        }
+    }
+}
