@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::extract::State;
 use redrive::{Enqueued, Error, ErrorKind, How, JobDetail, JobId, NewJob, PAGE_MAX, Page, StateName, mins};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
@@ -48,7 +49,7 @@ impl EnqueuedView {
 }
 
 /// Puts a job in. When this answers, it is durable.
-#[utoipa::path(post, path = "/jobs", tag = "jobs", request_body = JobForm, responses(
+#[utoipa::path(post, path = "/jobs", operation_id = "createJob", tag = "jobs", request_body = JobForm, responses(
     (status = 201, body = Envelope<EnqueuedView>, description = "It is new"),
     (status = 200, body = Envelope<EnqueuedView>, description = "One with its key was there already"),
     (status = "4XX", body = Refused),
@@ -106,7 +107,7 @@ impl From<Refusal> for EntryView {
 }
 
 /// Puts many jobs in, at most 1,000. Each is answered by itself, in the order they were sent.
-#[utoipa::path(post, path = "/jobs/bulk", tag = "jobs", request_body = Vec<JobForm>, responses(
+#[utoipa::path(post, path = "/jobs/bulk", operation_id = "createJobs", tag = "jobs", request_body = Vec<JobForm>, responses(
     (status = 200, body = Envelope<Vec<EntryView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -114,7 +115,7 @@ impl From<Refusal> for EntryView {
 pub(super) async fn create_many(
     state: State<Api>,
     who: Who,
-    body: Body<Vec<JobForm>>,
+    body: Body<Vec<Box<RawValue>>>,
 ) -> Answer<Vec<EntryView>> {
     who.need(Scope::Enqueue)?;
     let (count, most) = (body.0.len(), state.inner.batch);
@@ -126,7 +127,8 @@ pub(super) async fn create_many(
         )
         .hint("send them in several calls"));
     }
-    let jobs: Vec<Result<NewJob, Refusal>> = body.0.into_iter().map(|form| form.into_job(&state)).collect();
+    // Each is read by itself: one that is not understood does not fail its neighbours.
+    let jobs: Vec<Result<NewJob, Refusal>> = body.0.iter().map(|entry| read(&state, entry)).collect();
     let good: Vec<NewJob> = jobs.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
     let mut enqueued = enqueue_each(&state, good).await.into_iter();
     let mut entries = Vec::with_capacity(count);
@@ -141,6 +143,14 @@ pub(super) async fn create_many(
         });
     }
     ok(entries)
+}
+
+fn read(api: &Api, entry: &RawValue) -> Result<NewJob, Refusal> {
+    let form: JobForm = serde_json::from_str(entry.get()).map_err(|error| {
+        let hint = "send a JSON object as /openapi.json describes it";
+        invalid(format!("the entry is not understood: {error}"), hint)
+    })?;
+    form.into_job(api)
 }
 
 /// All in one transaction if that is possible, else each by itself, so that one cannot fail its neighbours.
@@ -167,7 +177,7 @@ pub(super) struct WaitForm {
 }
 
 /// One job with its history.
-#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid"), WaitForm), responses(
+#[utoipa::path(get, path = "/jobs/{id}", operation_id = "getJob", tag = "jobs", params(("id" = String, Path, format = "uuid"), WaitForm), responses(
     (status = 200, body = Envelope<DetailView>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -278,7 +288,7 @@ pub(super) fn cursor(place: i64) -> String {
 }
 
 /// Jobs that match, newest first.
-#[utoipa::path(get, path = "/jobs", tag = "jobs", params(ListForm), responses(
+#[utoipa::path(get, path = "/jobs", operation_id = "listJobs", tag = "jobs", params(ListForm), responses(
     (status = 200, body = Envelope<PageView<JobView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -301,7 +311,7 @@ pub(super) async fn list_of(
 }
 
 /// Forgets a finished job.
-#[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(delete, path = "/jobs/{id}", operation_id = "deleteJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<Deleted>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
