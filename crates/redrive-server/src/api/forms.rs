@@ -116,6 +116,12 @@ impl JobForm {
             job = job.start_by(at);
         }
         if let Some(Span(timeout)) = self.timeout {
+            if timeout.is_zero() {
+                return Err(invalid(
+                    "no attempt can end within a timeout of nothing",
+                    "leave timeout out, or give it some time",
+                ));
+            }
             job = job.timeout(timeout);
         }
         if let Some(key) = self.ordering_key {
