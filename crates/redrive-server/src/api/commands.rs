@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
-use super::forms::{FilterForm, Span};
+use super::forms::{FilterForm, Span, object};
 use super::jobs::find;
 use super::views::DetailView;
 use crate::door::{Scope, Who};
@@ -104,7 +104,7 @@ pub(super) struct BulkForm {
     /// `cancel`, `retry`, `redrive` or `delete`.
     command: BulkCommand,
     /// Which jobs. To mean all of them, leave it out and say `"all": true`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     filter: FilterForm,
     /// All jobs are meant.
     #[serde(default)]

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
-use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
+use super::answer::{Answer, Body, Entries, Envelope, Path, Query, Refused, created, invalid, ok};
 use super::forms::{FilterForm, JobForm, span_in_query};
 use super::views::{DetailView, JobView, PageView};
 use crate::door::{Refusal, Scope, Who};
@@ -112,11 +112,7 @@ impl From<Refusal> for EntryView {
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
 ))]
-pub(super) async fn create_many(
-    state: State<Api>,
-    who: Who,
-    body: Body<Vec<Box<RawValue>>>,
-) -> Answer<Vec<EntryView>> {
+pub(super) async fn create_many(state: State<Api>, who: Who, body: Entries) -> Answer<Vec<EntryView>> {
     who.need(Scope::Enqueue)?;
     let (count, most) = (body.0.len(), state.inner.batch);
     if count > most {
@@ -146,11 +142,12 @@ pub(super) async fn create_many(
 }
 
 fn read(api: &Api, entry: &RawValue) -> Result<NewJob, Refusal> {
-    let form: JobForm = serde_json::from_str(entry.get()).map_err(|error| {
-        let hint = "send a JSON object as /openapi.json describes it";
-        invalid(format!("the entry is not understood: {error}"), hint)
-    })?;
-    form.into_job(api)
+    let hint = "send a JSON object as /openapi.json describes it";
+    if !entry.get().starts_with('{') {
+        return Err(invalid("the entry is no object", hint));
+    }
+    let form: Result<JobForm, _> = serde_json::from_str(entry.get());
+    form.map_err(|error| invalid(format!("the entry is not understood: {error}"), hint))?.into_job(api)
 }
 
 /// All in one transaction if that is possible, else each by itself, so that one cannot fail its neighbours.

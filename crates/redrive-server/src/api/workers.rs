@@ -31,7 +31,7 @@ const WAIT_MAX: Duration = secs(60);
 /// What a worker asks for.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-#[schema(example = json!({ "worker": "resizer-1", "kinds": ["resize"], "limit": 5, "wait": "20s" }))]
+#[schema(example = json!({ "worker": "resizer-1", "kinds": ["resize"], "limit": 5, "wait": "1s" }))]
 pub(super) struct LeaseForm {
     /// The id that the first answer gave; a worker without one gets one.
     worker_id: Option<String>,

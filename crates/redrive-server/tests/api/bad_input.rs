@@ -188,6 +188,7 @@ async fn other_bodies_are_checked_as_well() {
     for (path, body) in [
         (format!("/jobs/{job}/snooze"), json!({})),
         (format!("/jobs/{job}/snooze"), json!({ "delay": "later" })),
+        (format!("/jobs/{job}/snooze"), json!(["2h"])),
         (format!("/jobs/{job}/snooze"), json!({ "delay": "1s", "why": "x" })),
         (format!("/jobs/{job}/reschedule"), json!({ "runAt": "noon" })),
         (format!("/jobs/{job}/reschedule"), json!({ "runAt": 17 })),
@@ -195,6 +196,11 @@ async fn other_bodies_are_checked_as_well() {
         ("/jobs/commands".into(), json!({ "command": "cancel", "filter": { "sate": "waiting" } })),
         ("/jobs/commands".into(), json!({ "command": "cancel", "filter": { "state": "asleep" } })),
         ("/jobs/commands".into(), json!({ "command": "cancel", "all": "yes" })),
+        ("/jobs/commands".into(), json!(["cancel", {}, true, false])),
+        (
+            "/jobs/commands".into(),
+            json!({ "command": "cancel", "filter": ["waiting", null, null, null, null, null, null, null, null, null] }),
+        ),
         ("/jobs/bulk".into(), json!({ "kind": "mail" })),
         ("/retry".into(), json!({ "taskId": "", "taskType": "parse", "error": "timeout" })),
         ("/retry".into(), json!({ "taskId": "t", "taskType": "", "error": "timeout" })),

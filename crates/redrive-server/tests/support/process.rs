@@ -22,6 +22,8 @@ impl Process {
             .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--store"])
             .arg(format!("sqlite:{}", folder.join("jobs.db").display()))
             .current_dir(folder)
+            // The tests have variables of their own, and a server refuses those that it does not know.
+            .env_clear()
             .stderr(Stdio::piped())
             .stdin(Stdio::null())
             .kill_on_drop(true)
