@@ -28,8 +28,9 @@ fmt: ## Format all Rust code
 schema: ## Write the dumps of the schemas that the migrations make
 	@REDRIVE_WRITE_SCHEMA=1 scripts/nextest.sh -p redrive --all-features --test schema
 
-docs: ## Write the reference pages that are made from the code
-	@REDRIVE_WRITE_DOCS=1 scripts/nextest.sh -p redrive-server --test config --test cli
+docs: ## Write what is made from the code: reference pages, the OpenAPI description, the table of permissions
+	@REDRIVE_WRITE_DOCS=1 REDRIVE_WRITE_OPENAPI=1 REDRIVE_WRITE_PERMISSIONS=1 REDRIVE_TEST_POSTGRES=none \
+		scripts/nextest.sh -p redrive-server --test config --test cli --test openapi --test permissions
 
 sim: ## Simulated worlds: SEEDS=500 of them, or SEED=7 to replay one
 	@REDRIVE_SIM_SEEDS=$(SEEDS) $(if $(SEED),REDRIVE_SIM_SEED=$(SEED)) REDRIVE_TEST_POSTGRES=none scripts/nextest.sh -p redrive --all-features --test sim

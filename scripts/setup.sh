@@ -32,6 +32,12 @@ have pgbouncer || [ -x /usr/sbin/pgbouncer ] || packages+=(pgbouncer)
 have faketime || packages+=(faketime)
 # The adapter for diesel links against PostgreSQL's own client library.
 have pg_config || compgen -G '/usr/include/postgresql/libpq-fe.h' >/dev/null || packages+=(libpq-dev)
+# The workers of the guides run in their own languages, and what asks the API everything is a Python program.
+have php || packages+=(php-cli)
+have node || packages+=(nodejs)
+have npm || packages+=(npm)
+have curl || packages+=(curl)
+python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
 if [ ${#packages[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && have apt-get; then
     echo "installing ${packages[*]} with apt-get"
@@ -45,7 +51,7 @@ if [ ${#packages[@]} -gt 0 ]; then
     apt-get install -y -qq "${packages[@]}"
   else
     echo "error: not installed, and the tests need it: ${packages[*]}" >&2
-    echo "hint: apt-get install ${packages[*]} on Debian; elsewhere PostgreSQL 15 with its client library, PgBouncer and libfaketime" >&2
+    echo "hint: apt-get install ${packages[*]} on Debian; elsewhere PostgreSQL 15 with its client library, PgBouncer, libfaketime, PHP, Node.js and Python" >&2
     exit 1
   fi
 fi

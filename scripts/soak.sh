@@ -14,8 +14,13 @@ export REDRIVE_POSTMASTER_KILLS=${REDRIVE_POSTMASTER_KILLS:-100}
 export REDRIVE_FAILOVERS=${REDRIVE_FAILOVERS:-100}
 export REDRIVE_POOLER_KILLS=${REDRIVE_POOLER_KILLS:-500}
 export REDRIVE_PINNED_SECS=${REDRIVE_PINNED_SECS:-600}
+# On a served process with workers elsewhere.
+export REDRIVE_SERVER_KILLS=${REDRIVE_SERVER_KILLS:-1000}
+export REDRIVE_SCHEMATHESIS_SECS=${REDRIVE_SCHEMATHESIS_SECS:-1800}
 
 scripts/nextest.sh -p redrive --all-features --test sim --test crash
 scripts/nextest.sh -p redrive-faults --all-features
 # One after the other: what is killed, measured or waited for here shares the machine with nothing else.
 scripts/nextest.sh -p redrive --all-features --test postgres_faults -j 1
+scripts/nextest.sh -p redrive-server --test workers -j 1
+scripts/schemathesis.sh

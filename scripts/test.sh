@@ -11,6 +11,8 @@ step "format, clippy, tidy"
 scripts/check.sh
 step "tests"
 scripts/nextest.sh --workspace --all-features
+step "everything that could be asked of the API"
+scripts/schemathesis.sh
 step "doctests"
 cargo test --doc --workspace --all-features
 step "examples"

@@ -6,6 +6,7 @@ use http::StatusCode;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use redrive::Call;
@@ -79,7 +80,7 @@ pub(super) async fn method_not_allowed(request: Request) -> Refusal {
         .hint("the methods of each path are in /openapi.json")
 }
 
-/// A JSON body.
+/// A JSON object.
 pub(super) struct Body<T> {
     /// What it says.
     pub(super) value: T,
@@ -115,6 +116,12 @@ fn call(request: &Request, body: &[u8]) -> Result<Option<Call>, Refusal> {
     Ok(Some(Call { key: key.to_owned(), digest }))
 }
 
+/// A JSON array, whose entries are read one by one.
+pub(super) type Entries = Array<Body<Vec<Box<RawValue>>>>;
+
+/// A body that is an array.
+pub(super) struct Array<B>(pub(super) B);
+
 /// Objects and arrays within each other: more is no data, but an attack on whoever reads it.
 const DEPTH_MAX: usize = 64;
 
@@ -122,25 +129,47 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, state: &S) -> Result<Body<T>, Refusal> {
-        let (head, body) = request.into_parts();
-        let again = Request::from_parts(head.clone(), axum::body::Body::empty());
-        let bytes = bytes::Bytes::from_request(Request::from_parts(head, body), state)
-            .await
-            .map_err(|error| invalid(error.body_text(), "send the body again"))?;
-        let call = call(&again, &bytes)?;
-        let hint = "send a JSON object as /openapi.json describes it";
-        let text = std::str::from_utf8(&bytes)
-            .map_err(|_| Refusal::new(400, "RETRY_INVALID", "the body is not UTF-8").hint(hint))?;
-        if depth(text) > DEPTH_MAX {
-            return Err(invalid(format!("the body is nested more than {DEPTH_MAX} levels deep"), hint));
-        }
-        let reader = &mut serde_json::Deserializer::from_str(text);
-        let value = T::deserialize(&mut *reader).and_then(|value| reader.end().map(|()| value));
-        value.map(|value| Body { value, call }).map_err(|error| {
-            let status = if error.is_data() { 422 } else { 400 };
-            Refusal::new(status, "RETRY_INVALID", format!("the body is not understood: {error}")).hint(hint)
-        })
+        json(request, state, '{').await
     }
+}
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Array<Body<T>> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, state: &S) -> Result<Array<Body<T>>, Refusal> {
+        json(request, state, '[').await.map(Array)
+    }
+}
+
+/// A body that is JSON and opens with this.
+async fn json<T: DeserializeOwned, S: Send + Sync>(
+    request: Request,
+    state: &S,
+    opening: char,
+) -> Result<Body<T>, Refusal> {
+    let (head, body) = request.into_parts();
+    let again = Request::from_parts(head.clone(), axum::body::Body::empty());
+    let bytes = bytes::Bytes::from_request(Request::from_parts(head, body), state)
+        .await
+        .map_err(|error| invalid(error.body_text(), "send the body again"))?;
+    let call = call(&again, &bytes)?;
+    let hint = "send JSON as /openapi.json describes it";
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|_| Refusal::new(400, "RETRY_INVALID", "the body is not UTF-8").hint(hint))?;
+    if depth(text) > DEPTH_MAX {
+        return Err(invalid(format!("the body is nested more than {DEPTH_MAX} levels deep"), hint));
+    }
+    let reader = &mut serde_json::Deserializer::from_str(text);
+    let value = T::deserialize(&mut *reader).and_then(|value| reader.end().map(|()| value));
+    let value = value.map_err(|error| {
+        let status = if error.is_data() { 422 } else { 400 };
+        Refusal::new(status, "RETRY_INVALID", format!("the body is not understood: {error}")).hint(hint)
+    })?;
+    // An object may be read from an array too, field by field: that is described nowhere.
+    if !text.trim_start().starts_with(opening) {
+        return Err(invalid(format!("the body does not begin with {opening}"), hint));
+    }
+    Ok(Body { value, call })
 }
 
 fn depth(text: &str) -> usize {

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
-use super::forms::{FilterForm, Span};
+use super::forms::{FilterForm, Span, object};
 use super::jobs::find;
 use super::views::DetailView;
 use crate::door::{Scope, Who};
@@ -29,7 +29,7 @@ async fn carry_out(api: &Api, who: &Who, command: Command, id: JobId) -> Answer<
 }
 
 /// Lets a waiting job run now.
-#[utoipa::path(post, path = "/jobs/{id}/retry", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/jobs/{id}/retry", operation_id = "retryJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn retry(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
@@ -37,7 +37,7 @@ pub(super) async fn retry(state: State<Api>, who: Who, id: Path<JobId>) -> Answe
 }
 
 /// Takes a job back, waiting or running.
-#[utoipa::path(post, path = "/jobs/{id}/cancel", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/jobs/{id}/cancel", operation_id = "cancelJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
@@ -45,7 +45,7 @@ pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answ
 }
 
 /// Brings a dead or cancelled job back: its counters restart, its history stays.
-#[utoipa::path(post, path = "/jobs/{id}/redrive", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/jobs/{id}/redrive", operation_id = "redriveJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn redrive(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
@@ -61,7 +61,7 @@ pub(super) struct SnoozeForm {
 }
 
 /// Puts a waiting job off.
-#[utoipa::path(post, path = "/jobs/{id}/snooze", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = SnoozeForm, responses(
+#[utoipa::path(post, path = "/jobs/{id}/snooze", operation_id = "snoozeJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = SnoozeForm, responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn snooze(
@@ -84,7 +84,7 @@ pub(super) struct RescheduleForm {
 }
 
 /// Lets a waiting job run at another time.
-#[utoipa::path(post, path = "/jobs/{id}/reschedule", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = RescheduleForm, responses(
+#[utoipa::path(post, path = "/jobs/{id}/reschedule", operation_id = "rescheduleJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = RescheduleForm, responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn reschedule(
@@ -104,7 +104,7 @@ pub(super) struct BulkForm {
     /// `cancel`, `retry`, `redrive` or `delete`.
     command: BulkCommand,
     /// Which jobs. To mean all of them, leave it out and say `"all": true`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     filter: FilterForm,
     /// All jobs are meant.
     #[serde(default)]
@@ -138,7 +138,7 @@ pub(super) struct BulkView {
 }
 
 /// Does something to all jobs that match and to which it can be done. Ask with `dryRun` first.
-#[utoipa::path(post, path = "/jobs/commands", tag = "jobs", request_body = BulkForm, responses(
+#[utoipa::path(post, path = "/jobs/commands", operation_id = "commandJobs", tag = "jobs", request_body = BulkForm, responses(
     (status = 200, body = Envelope<BulkView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn by_filter(state: State<Api>, who: Who, body: Body<BulkForm>) -> Answer<BulkView> {

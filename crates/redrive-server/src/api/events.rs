@@ -115,9 +115,10 @@ async fn collect(hub: Weak<Hub>, mut events: broadcast::Receiver<Event>) {
 }
 
 /// What happens, as it happens.
-#[utoipa::path(get, path = "/events", tag = "operations", responses(
+#[utoipa::path(get, path = "/events", operation_id = "streamEvents", tag = "operations", responses(
     (status = 200, body = str, content_type = "text/event-stream", description = "Events `snapshot` and `jobs`"),
     (status = "4XX", body = Refused),
+    (status = 503, body = Refused),
 ))]
 pub(super) async fn events(
     state: State<Api>,

@@ -4,20 +4,36 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redrive::{Filter, JobId, Json, NewJob, OnConflict, Policy, StateName, Timestamp, span};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
-use utoipa::{IntoParams, ToSchema};
+use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::SchemaType, schema::Type};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::Api;
 use super::answer::invalid;
 use crate::door::Refusal;
 use crate::executor::HttpExecutor;
 
-/// A duration as people write it: `"90s"`, `"1h30m"`, `"14d"`.
-#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
-#[schema(value_type = String, example = "90s")]
+/// A duration as people write it: `"90s"`, `"1h30m"`, `"14d"`; or a number of seconds.
+#[derive(Clone, Copy, Debug, Deserialize)]
 pub(super) struct Span(#[serde(with = "span::text")] pub(super) Duration);
+
+impl PartialSchema for Span {
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(SchemaType::Array(vec![Type::String, Type::Number]))
+            .description(Some(
+                "A duration as people write it, such as 90s, 1h30m or 14d; or a number of seconds.",
+            ))
+            .examples(["90s"])
+            .minimum(Some(0))
+            .into()
+    }
+}
+
+impl ToSchema for Span {}
 
 /// A job to be done.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -116,6 +132,12 @@ impl JobForm {
             job = job.start_by(at);
         }
         if let Some(Span(timeout)) = self.timeout {
+            if timeout.is_zero() {
+                return Err(invalid(
+                    "no attempt can end within a timeout of nothing",
+                    "leave timeout out, or give it some time",
+                ));
+            }
             job = job.timeout(timeout);
         }
         if let Some(key) = self.ordering_key {
@@ -225,6 +247,12 @@ impl FilterForm {
         let words = [state, kind, queue, destination, key, label, group];
         words.into_iter().all(Option::is_none) && parent.is_none() && from.is_none() && until.is_none()
     }
+}
+
+/// Reads an object: a list of its fields in their order, which would do as well, is described nowhere.
+pub(super) fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(d: D) -> Result<T, D::Error> {
+    let map = serde_json::Map::deserialize(d)?;
+    serde_json::from_value(Value::Object(map)).map_err(serde::de::Error::custom)
 }
 
 /// Reads a word that may be missing, as a query string has it.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use axum::extract::State;
 use redrive::{Enqueued, Error, ErrorKind, How, JobDetail, JobId, NewJob, PAGE_MAX, Page, StateName, mins};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
-use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
+use super::answer::{Answer, Body, Entries, Envelope, Path, Query, Refused, created, invalid, ok};
 use super::forms::{FilterForm, JobForm, span_in_query};
 use super::views::{DetailView, JobView, PageView};
 use crate::door::{Refusal, Scope, Who};
@@ -58,7 +59,7 @@ impl EnqueuedView {
 }
 
 /// Puts a job in. When this answers, it is durable.
-#[utoipa::path(post, path = "/jobs", tag = "jobs", params(IdempotencyForm), request_body = JobForm, responses(
+#[utoipa::path(post, path = "/jobs", operation_id = "createJob", tag = "jobs", params(IdempotencyForm), request_body = JobForm, responses(
     (status = 201, body = Envelope<EnqueuedView>, description = "It is new"),
     (status = 200, body = Envelope<EnqueuedView>, description = "One with its key was there already"),
     (status = "4XX", body = Refused),
@@ -121,19 +122,15 @@ impl From<Refusal> for EntryView {
 }
 
 /// Puts many jobs in, at most 1,000. Each is answered by itself, in the order they were sent.
-#[utoipa::path(post, path = "/jobs/bulk", tag = "jobs", params(IdempotencyForm), request_body = Vec<JobForm>, responses(
+#[utoipa::path(post, path = "/jobs/bulk", operation_id = "createJobs", tag = "jobs", params(IdempotencyForm), request_body = Vec<JobForm>, responses(
     (status = 200, body = Envelope<Vec<EntryView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
 ))]
-pub(super) async fn create_many(
-    state: State<Api>,
-    who: Who,
-    body: Body<Vec<JobForm>>,
-) -> Answer<Vec<EntryView>> {
+pub(super) async fn create_many(state: State<Api>, who: Who, body: Entries) -> Answer<Vec<EntryView>> {
     who.need(Scope::Enqueue)?;
-    let call = body.call(&who);
-    let (count, most) = (body.value.len(), state.inner.batch);
+    let call = body.0.call(&who);
+    let (count, most) = (body.0.value.len(), state.inner.batch);
     if count > most {
         return Err(Refusal::new(
             413,
@@ -142,8 +139,8 @@ pub(super) async fn create_many(
         )
         .hint("send them in several calls"));
     }
-    let jobs: Vec<Result<NewJob, Refusal>> =
-        body.value.into_iter().map(|form| form.into_job(&state)).collect();
+    // Each is read by itself: one that is not understood does not fail its neighbours.
+    let jobs: Vec<Result<NewJob, Refusal>> = body.0.value.iter().map(|entry| read(&state, entry)).collect();
     let good: Vec<NewJob> = jobs.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
     let enqueued = match call {
         None => enqueue_each(&state, good).await,
@@ -165,6 +162,15 @@ pub(super) async fn create_many(
         });
     }
     ok(entries)
+}
+
+fn read(api: &Api, entry: &RawValue) -> Result<NewJob, Refusal> {
+    let hint = "send a JSON object as /openapi.json describes it";
+    if !entry.get().starts_with('{') {
+        return Err(invalid("the entry is no object", hint));
+    }
+    let form: Result<JobForm, _> = serde_json::from_str(entry.get());
+    form.map_err(|error| invalid(format!("the entry is not understood: {error}"), hint))?.into_job(api)
 }
 
 /// All in one transaction if that is possible, else each by itself, so that one cannot fail its neighbours.
@@ -191,7 +197,7 @@ pub(super) struct WaitForm {
 }
 
 /// One job with its history.
-#[utoipa::path(get, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid"), WaitForm), responses(
+#[utoipa::path(get, path = "/jobs/{id}", operation_id = "getJob", tag = "jobs", params(("id" = String, Path, format = "uuid"), WaitForm), responses(
     (status = 200, body = Envelope<DetailView>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -302,7 +308,7 @@ pub(super) fn cursor(place: i64) -> String {
 }
 
 /// Jobs that match, newest first.
-#[utoipa::path(get, path = "/jobs", tag = "jobs", params(ListForm), responses(
+#[utoipa::path(get, path = "/jobs", operation_id = "listJobs", tag = "jobs", params(ListForm), responses(
     (status = 200, body = Envelope<PageView<JobView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -325,7 +331,7 @@ pub(super) async fn list_of(
 }
 
 /// Forgets a finished job.
-#[utoipa::path(delete, path = "/jobs/{id}", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(delete, path = "/jobs/{id}", operation_id = "deleteJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<Deleted>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),

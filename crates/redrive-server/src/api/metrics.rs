@@ -5,17 +5,21 @@ use http::{StatusCode, header};
 use redrive::StateName;
 
 use super::Api;
+use super::answer::Refused;
 use crate::door::{Refusal, Scope, Who};
 
 /// The process answers.
-#[utoipa::path(get, path = "/healthz", tag = "operations", responses((status = 200, body = str, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/healthz", operation_id = "getHealth", tag = "operations", responses(
+    (status = 200, body = str, content_type = "text/plain"), (status = "4XX", body = Refused),
+))]
 pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
 /// The store answers too: requests may be sent here.
-#[utoipa::path(get, path = "/readyz", tag = "operations", responses(
+#[utoipa::path(get, path = "/readyz", operation_id = "getReadiness", tag = "operations", responses(
     (status = 200, body = str, content_type = "text/plain"),
+    (status = "4XX", body = Refused),
     (status = 503, body = str, content_type = "text/plain", description = "The store does not answer"),
 ))]
 pub(super) async fn readyz(state: State<Api>) -> (StatusCode, &'static str) {
@@ -26,7 +30,9 @@ pub(super) async fn readyz(state: State<Api>) -> (StatusCode, &'static str) {
 }
 
 /// Figures for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, body = str, content_type = "text/plain")))]
+#[utoipa::path(get, path = "/metrics", operation_id = "getMetrics", tag = "operations", responses(
+    (status = 200, body = str, content_type = "text/plain"), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
 pub(super) async fn metrics(
     state: State<Api>,
     who: Who,

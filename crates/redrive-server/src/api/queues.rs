@@ -28,7 +28,7 @@ pub(super) struct QueueView {
 }
 
 /// All queues, with how many jobs are where.
-#[utoipa::path(get, path = "/queues", tag = "queues", responses(
+#[utoipa::path(get, path = "/queues", operation_id = "listQueues", tag = "queues", responses(
     (status = 200, body = Envelope<Vec<QueueView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<QueueView>> {
@@ -92,7 +92,7 @@ async fn set(api: &Api, who: &Who, name: &str, paused: bool) -> Answer<QueueView
 }
 
 /// Stops handing out jobs of a queue, on every server of the store.
-#[utoipa::path(post, path = "/queues/{name}/pause", tag = "queues", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/queues/{name}/pause", operation_id = "pauseQueue", tag = "queues", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<QueueView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn pause(state: State<Api>, who: Who, name: Path<String>) -> Answer<QueueView> {
@@ -100,7 +100,7 @@ pub(super) async fn pause(state: State<Api>, who: Who, name: Path<String>) -> An
 }
 
 /// Goes on handing out jobs of a queue.
-#[utoipa::path(post, path = "/queues/{name}/resume", tag = "queues", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/queues/{name}/resume", operation_id = "resumeQueue", tag = "queues", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<QueueView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn resume(state: State<Api>, who: Who, name: Path<String>) -> Answer<QueueView> {

@@ -31,7 +31,7 @@ const WAIT_MAX: Duration = secs(60);
 /// What a worker asks for.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
-#[schema(example = json!({ "worker": "resizer-1", "kinds": ["resize"], "limit": 5, "wait": "20s" }))]
+#[schema(example = json!({ "worker": "resizer-1", "kinds": ["resize"], "limit": 5, "wait": "1s" }))]
 pub(super) struct LeaseForm {
     /// The id that the first answer gave; a worker without one gets one.
     worker_id: Option<String>,
@@ -76,7 +76,7 @@ pub(super) struct LeasedView {
 }
 
 /// Leases jobs, as soon as there are some.
-#[utoipa::path(post, path = "/workers/lease", tag = "workers", request_body = LeaseForm, responses(
+#[utoipa::path(post, path = "/workers/lease", operation_id = "leaseJobs", tag = "workers", request_body = LeaseForm, responses(
     (status = 200, body = Envelope<LeasesView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) -> Answer<LeasesView> {
@@ -185,7 +185,7 @@ pub(super) struct HeartbeatView {
 }
 
 /// Says that a worker is still there: it keeps everything it has leased, however much that is.
-#[utoipa::path(post, path = "/workers/heartbeat", tag = "workers", request_body = HeartbeatForm, responses(
+#[utoipa::path(post, path = "/workers/heartbeat", operation_id = "sendHeartbeat", tag = "workers", request_body = HeartbeatForm, responses(
     (status = 200, body = Envelope<HeartbeatView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn heartbeat(
@@ -280,7 +280,7 @@ pub(super) struct CompleteForm {
 }
 
 /// A leased job is done.
-#[utoipa::path(post, path = "/leases/{lease}/complete", tag = "workers", params(("lease" = String, Path)), request_body = CompleteForm, responses(
+#[utoipa::path(post, path = "/leases/{lease}/complete", operation_id = "completeLease", tag = "workers", params(("lease" = String, Path)), request_body = CompleteForm, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn complete(
@@ -355,7 +355,7 @@ impl FailForm {
 }
 
 /// A leased job failed. Its policy says whether and when it is tried again.
-#[utoipa::path(post, path = "/leases/{lease}/fail", tag = "workers", params(("lease" = String, Path)), request_body = FailForm, responses(
+#[utoipa::path(post, path = "/leases/{lease}/fail", operation_id = "failLease", tag = "workers", params(("lease" = String, Path)), request_body = FailForm, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn fail(
@@ -376,7 +376,7 @@ pub(super) struct LaterForm {
 }
 
 /// A leased job is to be called again later; that is no failure.
-#[utoipa::path(post, path = "/leases/{lease}/snooze", tag = "workers", params(("lease" = String, Path)), request_body = LaterForm, responses(
+#[utoipa::path(post, path = "/leases/{lease}/snooze", operation_id = "snoozeLease", tag = "workers", params(("lease" = String, Path)), request_body = LaterForm, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn snooze(
@@ -389,7 +389,7 @@ pub(super) async fn snooze(
 }
 
 /// A leased job is given back at no cost: the worker shuts down.
-#[utoipa::path(post, path = "/leases/{lease}/release", tag = "workers", params(("lease" = String, Path)), responses(
+#[utoipa::path(post, path = "/leases/{lease}/release", operation_id = "releaseLease", tag = "workers", params(("lease" = String, Path)), responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn release(state: State<Api>, who: Who, lease: Path<String>) -> Answer<ReportView> {

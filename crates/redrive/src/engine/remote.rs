@@ -93,7 +93,8 @@ impl Engine {
                     self.settle_lease(lease, job, Outcome::Expired, now).await?;
                 } else {
                     self.inner.leased(&job, now);
-                    leased.jobs.push((lease, job));
+                    // As whoever asks for it now sees it: it was read as it stood before it was claimed.
+                    leased.jobs.push((lease, Job { state: State::Running { since: now }, ..job }));
                 }
             }
             leased.next_due = leased.next_due.into_iter().chain(claimed.next_due).min();

@@ -1,0 +1,134 @@
+//! What a person asks of jobs, one by one and by filter.
+
+use serde_json::json;
+
+use crate::ground::{Ground, id, millis};
+
+#[tokio::test]
+async fn a_waiting_job_that_is_retried_is_due_now_and_its_neighbour_is_not() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail", "delay": "1h" })).await;
+    ground.enqueue(json!({ "kind": "mail", "delay": "1h" })).await;
+    let answer = ground.post(&format!("/jobs/{job}/retry"), json!({})).await.data();
+    assert_eq!((&answer["state"], &answer["reason"]), (&json!("waiting"), &json!("by_hand")));
+    let leased = ground.post("/workers/lease", json!({ "kinds": ["mail"], "limit": 10 })).await.data();
+    assert_eq!(leased["jobs"].as_array().unwrap().len(), 1);
+    assert_eq!(leased["jobs"][0]["id"], json!(job));
+}
+
+#[tokio::test]
+async fn a_cancelled_job_stays_cancelled() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    let answer = ground.post(&format!("/jobs/{job}/cancel"), json!({})).await.data();
+    assert_eq!(answer["state"], "cancelled");
+    let again = ground.post(&format!("/jobs/{job}/cancel"), json!({})).await;
+    assert_eq!(again.refused(), (409, "RETRY_CONFLICT".into()));
+    assert_eq!(ground.due("mail").await, 0);
+}
+
+#[tokio::test]
+async fn a_running_job_that_is_cancelled_takes_the_lease_with_it() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    let lease = ground.lease("mail").await;
+    ground.post(&format!("/jobs/{job}/cancel"), json!({})).await.data();
+    let late = ground.report(&lease, "complete", json!({})).await;
+    assert_eq!(late.refused(), (409, "RETRY_LEASE_LOST".into()));
+    assert_eq!(ground.state(&job).await, "cancelled");
+}
+
+#[tokio::test]
+async fn a_job_can_be_put_off_by_a_time_or_to_a_time() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    let put_off = ground.post(&format!("/jobs/{job}/snooze"), json!({ "delay": "1h" })).await.data();
+    let hour = millis(&put_off["dueAt"]) - millis(&put_off["createdAt"]);
+    assert!((3_600_000..3_660_000).contains(&hour), "{hour}");
+    assert_eq!(ground.due("mail").await, 0);
+
+    let at = json!({ "runAt": "2031-05-01T12:00:00Z" });
+    let moved = ground.post(&format!("/jobs/{job}/reschedule"), at).await.data();
+    assert_eq!(millis(&moved["dueAt"]), millis(&json!("2031-05-01T12:00:00Z")));
+}
+
+#[tokio::test]
+async fn a_dead_job_comes_back_with_its_history_and_fresh_counters() {
+    let ground = Ground::new().await;
+    let job = ground.dead("mail", "no such address").await;
+    let back = ground.post(&format!("/jobs/{job}/redrive"), json!({})).await.data();
+    assert_eq!((&back["state"], &back["failures"]), (&json!("waiting"), &json!(0)));
+    assert_eq!((&back["generation"], back["attempts"].as_array().unwrap().len()), (&json!(1), 1));
+    let lease = ground.lease("mail").await;
+    ground.report(&lease, "complete", json!({})).await.data();
+    assert_eq!(ground.state(&job).await, "succeeded");
+    let again = ground.post(&format!("/jobs/{job}/redrive"), json!({})).await;
+    assert_eq!(again.refused(), (409, "RETRY_CONFLICT".into()));
+}
+
+#[tokio::test]
+async fn only_a_finished_job_can_be_forgotten() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    let path = format!("/jobs/{job}");
+    assert_eq!(ground.delete(&path).await.refused(), (409, "RETRY_CONFLICT".into()));
+    ground.post(&format!("/jobs/{job}/cancel"), json!({})).await.data();
+    assert_eq!(id(&ground.delete(&path).await.data()), job);
+    assert_eq!(ground.delete(&path).await.refused(), (404, "RETRY_NOT_FOUND".into()));
+}
+
+#[tokio::test]
+async fn a_command_to_many_counts_first_and_touches_only_those_that_match() {
+    let ground = Ground::new().await;
+    for _ in 0..3 {
+        ground.dead("mail", "no such address").await;
+    }
+    let other = ground.dead("sms", "no such number").await;
+    let waiting = ground.enqueue(json!({ "kind": "mail", "delay": "1h" })).await;
+    let filter = json!({ "state": "dead", "kind": "mail" });
+
+    let asked = json!({ "command": "redrive", "filter": filter, "dryRun": true });
+    assert_eq!(ground.post("/jobs/commands", asked).await.data(), json!({ "matching": 3, "more": false }));
+    assert_eq!(ground.get("/stats").await["dead"], 4, "a dry run changes nothing");
+
+    let done = ground.post("/jobs/commands", json!({ "command": "redrive", "filter": filter })).await.data();
+    assert_eq!(done, json!({ "matching": 3, "more": false, "done": 3 }));
+    assert_eq!((ground.state(&other).await, ground.state(&waiting).await), ("dead".into(), "waiting".into()));
+}
+
+#[tokio::test]
+async fn all_jobs_are_meant_only_if_that_is_said() {
+    let ground = Ground::new().await;
+    ground.enqueue(json!({ "kind": "mail" })).await;
+    ground.enqueue(json!({ "kind": "sms" })).await;
+    for unclear in [
+        json!({ "command": "cancel" }),
+        json!({ "command": "cancel", "filter": {} }),
+        json!({ "command": "cancel", "all": true, "filter": { "kind": "mail" } }),
+    ] {
+        let answer = ground.post("/jobs/commands", unclear).await;
+        assert_eq!(answer.refused(), (422, "RETRY_INVALID".into()));
+    }
+    assert_eq!(ground.get("/stats").await["waiting"], 2);
+    let done = ground.post("/jobs/commands", json!({ "command": "cancel", "all": true })).await.data();
+    assert_eq!(done["done"], 2);
+    let done = ground.post("/jobs/commands", json!({ "command": "delete", "all": true })).await.data();
+    assert_eq!(done["done"], 2);
+    assert_eq!(ground.get("/jobs").await, json!({ "items": [] }));
+}
+
+#[tokio::test]
+async fn a_command_to_an_unknown_job_is_not_found() {
+    let ground = Ground::new().await;
+    let unknown = "019a8f3e-5c1d-7b42-9e6f-3d2a1b0c9d8e";
+    for (command, body) in [
+        ("retry", json!({})),
+        ("cancel", json!({})),
+        ("redrive", json!({})),
+        ("snooze", json!({ "delay": "1s" })),
+        ("reschedule", json!({ "runAt": "2031-05-01T12:00:00Z" })),
+    ] {
+        let answer = ground.post(&format!("/jobs/{unknown}/{command}"), body).await;
+        assert_eq!(answer.refused(), (404, "RETRY_NOT_FOUND".into()), "{command}");
+    }
+}

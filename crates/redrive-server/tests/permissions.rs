@@ -1,0 +1,214 @@
+//! Who may do what: every route with every scope, beside the committed table in `permissions.txt`.
+
+#![expect(clippy::disallowed_methods, reason = "a variable says that files are to be written")]
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use http::{Request, StatusCode};
+use redrive::{Engine, SqliteOptions, Store, Timestamp};
+use redrive_server::api::{self, Api, Parts};
+use redrive_server::door::{self, DoorConfig, Entry, MemoryTokenBook, Scope, Token, TokenBook as _};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+/// Scopes that a token can have, and two that are none: no token, and the token of another server.
+const ROLES: [&str; 10] = [
+    "none",
+    "foreign",
+    "read",
+    "read:payload",
+    "enqueue",
+    "work",
+    "work:default",
+    "work:other",
+    "operate",
+    "admin",
+];
+
+/// Routes behind a door with one token for each scope.
+struct House {
+    routes: Router,
+    book: Arc<MemoryTokenBook>,
+    tokens: Vec<(&'static str, Option<Token>)>,
+    _folder: tempfile::TempDir,
+}
+
+impl House {
+    async fn new() -> House {
+        let folder = tempfile::tempdir().unwrap();
+        let options = SqliteOptions::default().relaxed_durability();
+        let store = options.open(folder.path().join("jobs.db")).await.unwrap();
+        let engine = Engine::on(Arc::new(store) as Arc<dyn Store>).produce_any().build().unwrap();
+        let book = Arc::new(MemoryTokenBook::default());
+        let mut tokens = Vec::new();
+        for (n, role) in ROLES.into_iter().enumerate() {
+            let entropy = [u8::try_from(n).unwrap() + 1; 39];
+            let scopes = role.parse::<Scope>().into_iter().collect();
+            let (token, record) = Token::mint(&entropy, role, scopes, Timestamp::EPOCH, None);
+            if !matches!(role, "none" | "foreign") {
+                book.add(record).await.unwrap();
+            }
+            tokens.push((role, (role != "none").then_some(token)));
+        }
+        let routes = api::router(Api::new(engine, Parts::default()));
+        House { routes, book, tokens, _folder: folder }
+    }
+
+    /// Asks in this role. The door is a new one each time: it remembers nobody's wrong tokens.
+    async fn ask(&self, role: &str, method: &str, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
+        let config = DoorConfig { entry: Entry::Tokens(self.book.clone()), ..DoorConfig::local() };
+        let router = door::layers(self.routes.clone(), config);
+        let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1");
+        let (_, token) = self.tokens.iter().find(|(name, _)| *name == role).unwrap();
+        if let Some(token) = token {
+            request = request.header("authorization", format!("Bearer {}", token.reveal()));
+        }
+        let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let response = router.oneshot(request.body(body).unwrap()).await.unwrap();
+        let status = response.status();
+        if path.ends_with("/events") && status.is_success() {
+            // It has no end.
+            return (status, Value::Null);
+        }
+        let bytes = axum::body::to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, serde_json::from_slice(&bytes).unwrap_or_default())
+    }
+
+    /// A job that waits.
+    async fn job(&self) -> String {
+        let body = json!({ "kind": "mail", "payload": "secret" });
+        let (_, answer) = self.ask("admin", "POST", "/api/v1/jobs", Some(&body)).await;
+        answer["data"]["id"].as_str().unwrap().to_owned()
+    }
+
+    /// The lease of a job in the queue `default`.
+    async fn lease(&self) -> String {
+        self.job().await;
+        let body = json!({ "kinds": ["mail"] });
+        let (_, answer) = self.ask("admin", "POST", "/api/v1/workers/lease", Some(&body)).await;
+        answer["data"]["jobs"][0]["lease"].as_str().unwrap().to_owned()
+    }
+
+    /// The id of a worker that is known.
+    async fn worker(&self) -> Value {
+        let body = json!({ "kinds": ["nothing"] });
+        let (_, answer) = self.ask("admin", "POST", "/api/v1/workers/lease", Some(&body)).await;
+        answer["data"]["workerId"].clone()
+    }
+}
+
+/// What a route is sent: understood, so that only who asks decides.
+async fn body_for(house: &House, operation: &str) -> Option<Value> {
+    Some(match operation {
+        "createJob" => json!({ "kind": "sms" }),
+        "createJobs" => json!([{ "kind": "sms" }]),
+        "snoozeJob" | "snoozeLease" => json!({ "delay": "1s" }),
+        "rescheduleJob" => json!({ "runAt": "2031-05-01T12:00:00Z" }),
+        "commandJobs" => json!({ "command": "cancel", "filter": { "kind": "nothing" } }),
+        "queueRetry" => json!({ "taskId": "t", "taskType": "parse", "error": "timeout" }),
+        "previewPolicy" => json!({ "policy": "media" }),
+        "classifyFailure" | "failLease" => json!({ "message": "timeout" }),
+        "leaseJobs" => json!({ "kinds": ["nothing"] }),
+        "sendHeartbeat" => json!({ "workerId": house.worker().await }),
+        "completeLease" => json!({}),
+        _ => return None,
+    })
+}
+
+async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &str) -> &'static str {
+    let mut path = path.replace("{name}", "default");
+    if path.contains("{id}") {
+        path = path.replace("{id}", &house.job().await);
+    }
+    if path.contains("{lease}") {
+        path = path.replace("{lease}", &house.lease().await);
+    }
+    let body = body_for(house, operation).await;
+    let (status, answer) = house.ask(role, method, &path, body.as_ref()).await;
+    match status.as_u16() {
+        401 => "401",
+        403 => "403",
+        // Allowed, and impossible for this job: that is not the question here.
+        200..=299 | 409 => "yes",
+        other => panic!("{role} {method} {path}: {other} {answer}"),
+    }
+}
+
+async fn table() -> String {
+    let house = House::new().await;
+    let mut text =
+        String::from("# Who may do what. Written by `make docs`; tests/permissions.rs compares.\n");
+    writeln!(text, "{:<45}{}", "", ROLES.map(|role| format!("{role:<14}")).concat().trim_end()).unwrap();
+    let description = serde_json::to_value(api::openapi()).unwrap();
+    let mut routes = vec![("GET".to_owned(), "/openapi.json".to_owned(), String::new())];
+    for (path, item) in description["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let name = operation["operationId"].as_str().unwrap().to_owned();
+            routes.push((method.to_uppercase(), path.clone(), name));
+        }
+    }
+    routes.sort_by(|a, b| (&a.1, &a.0).cmp(&(&b.1, &b.0)));
+    for (method, path, operation) in routes {
+        let mut line = format!("{method:<7}{path:<38}");
+        for role in ROLES {
+            write!(line, "{:<14}", cell(&house, role, &method, &path, &operation).await).unwrap();
+        }
+        writeln!(text, "{}", line.trim_end()).unwrap();
+    }
+    text
+}
+
+#[tokio::test]
+async fn every_route_lets_in_whom_the_committed_table_names_and_nobody_else() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/permissions.txt");
+    let text = table().await;
+    if std::env::var_os("REDRIVE_WRITE_PERMISSIONS").is_some() {
+        std::fs::write(&file, text).unwrap();
+        return;
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(
+        committed == text,
+        "permissions.txt is not what the routes do. If that is meant, write it with: make docs\n{text}"
+    );
+}
+
+#[tokio::test]
+async fn a_payload_is_shown_to_whoever_may_read_it_and_left_out_for_others() {
+    let house = House::new().await;
+    let path = format!("/api/v1/jobs/{}", house.job().await);
+    for (role, shown) in
+        [("read", None), ("operate", None), ("read:payload", Some("secret")), ("admin", Some("secret"))]
+    {
+        let (status, answer) = house.ask(role, "GET", &path, None).await;
+        if status == StatusCode::OK {
+            assert_eq!(answer["data"]["payload"].as_str(), shown, "{role}");
+        } else {
+            assert_eq!((status.as_u16(), role), (403, "operate"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_refused_caller_changes_nothing() {
+    let house = House::new().await;
+    let id = house.job().await;
+    for role in ["none", "foreign", "read", "read:payload", "enqueue", "work"] {
+        for command in ["cancel", "retry", "redrive"] {
+            let (status, _) = house.ask(role, "POST", &format!("/api/v1/jobs/{id}/{command}"), None).await;
+            assert!(matches!(status.as_u16(), 401 | 403), "{role} {command}: {status}");
+        }
+        let (status, _) = house.ask(role, "DELETE", &format!("/api/v1/retry/{id}"), None).await;
+        assert!(matches!(status.as_u16(), 401 | 403), "{role}: {status}");
+    }
+    let (_, answer) = house.ask("admin", "GET", &format!("/api/v1/jobs/{id}"), None).await;
+    assert_eq!(
+        (&answer["data"]["state"], &answer["data"]["reason"]),
+        (&json!("waiting"), &json!("scheduled"))
+    );
+}
