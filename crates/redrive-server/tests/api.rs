@@ -27,5 +27,6 @@ mod retry;
 #[path = "support/served.rs"]
 mod served;
 #[expect(dead_code, reason = "its bad manners are in http_executor.rs")]
+#[expect(clippy::disallowed_methods, reason = "it notes when it was asked in real time")]
 #[path = "support/target.rs"]
 mod target;

@@ -1,5 +1,7 @@
 //! What may be sent again, and who may come back: idempotency keys and tokens, on a real store.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use axum::Router;
 use axum::body::Body;
 use http::{Method, Request};

@@ -183,8 +183,10 @@ async fn parts_of_two_leases_make_no_third_and_a_guess_makes_none() {
 
 #[tokio::test]
 async fn a_silent_workers_jobs_go_to_others_and_its_late_report_is_refused() {
-    let ground = Ground::new().await;
-    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    // How soon a silence is noticed goes by the server's own lease, and how soon the job is due again by its policy.
+    let ground = Ground::with("lease = \"1s\"").await;
+    let policy = json!({ "backoff": { "kind": "immediate" } });
+    let job = ground.enqueue(json!({ "kind": "mail", "policy": policy })).await;
     let leased = ground.post("/workers/lease", json!({ "kinds": ["mail"], "leaseFor": "1s" })).await.data();
     let (worker, lease) = (text(&leased["workerId"]), text(&leased["jobs"][0]["lease"]));
     // Waits for the job, which comes when the silence has lasted long enough.

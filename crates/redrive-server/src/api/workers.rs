@@ -103,9 +103,10 @@ pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) ->
     let wait = wait.map_or(Duration::ZERO, |wait| wait.0).min(WAIT_MAX).min(lease_for / 2);
     let kinds = kinds.into_iter().map(Arc::from).collect();
     let leased = state.engine().lease(&Lending { worker, kinds, queues, limit, wait }).await?;
-    // What was waited for has used up some of it.
-    kept(&state, worker, lease_for).await?;
+    // What was waited for has used up some of it. The time is taken first: a worker must not be promised more than the
+    // store was told.
     let lease_until = state.engine().now() + lease_for;
+    kept(&state, worker, lease_for).await?;
     let insider = Who { scopes: vec![Scope::ReadPayload], ..who };
     let view = |(lease, job): (Lease, redrive::Job)| LeasedView {
         lease: write(&lease),
@@ -195,9 +196,9 @@ pub(super) async fn heartbeat(
 ) -> Answer<HeartbeatView> {
     works(&who)?;
     let lease_for = lease_span(body.value.lease_for)?;
+    let lease_until = state.engine().now() + lease_for;
     let lost = kept(&state, holder(&body.value.worker_id)?, lease_for).await?;
-    let lost = lost.into_iter().map(|lease| lease.job).collect();
-    ok(HeartbeatView { lease_until: state.engine().now() + lease_for, lost })
+    ok(HeartbeatView { lease_until, lost: lost.into_iter().map(|lease| lease.job).collect() })
 }
 
 /// Whoever may work somewhere; on what, the lease itself says.

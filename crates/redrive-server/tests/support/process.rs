@@ -24,6 +24,8 @@ impl Process {
             .current_dir(folder)
             // The tests have variables of their own, and a server refuses those that it does not know.
             .env_clear()
+            // How soon it is noticed that somebody has fallen silent.
+            .env("REDRIVE_LEASE", "2s")
             .stderr(Stdio::piped())
             .stdin(Stdio::null())
             .kill_on_drop(true)

@@ -72,7 +72,8 @@ impl World {
     }
 
     async fn enqueue(self) {
-        let job = json!({ "kind": "work", "payload": { "n": 1 }, "policy": { "maxCrashes": 1000 } });
+        let policy = json!({ "backoff": { "kind": "immediate" }, "maxCrashes": 1000 });
+        let job = json!({ "kind": "work", "payload": { "n": 1 }, "policy": policy });
         let mut heard = self.heard.subscribe();
         while !*self.stop.borrow() {
             // What was not acknowledged may be there or not: nobody was promised anything.
@@ -93,7 +94,7 @@ impl World {
     async fn work(self) {
         let mut worker: Option<Value> = None;
         while !(*self.stop.borrow() && self.is_finished()) {
-            let mut asked = json!({ "kinds": ["work"], "limit": 5, "leaseFor": "5s", "wait": "500ms" });
+            let mut asked = json!({ "kinds": ["work"], "limit": 5, "leaseFor": "20s", "wait": "500ms" });
             if let Some(worker) = &worker {
                 asked["workerId"] = worker.clone();
             }
