@@ -13,6 +13,7 @@ use crate::commands::policy::{Classify, PolicyCommand};
 use crate::commands::queues::QueuesCommand;
 use crate::commands::stats::{Activity, Stats};
 use crate::commands::tail::Tail;
+use crate::commands::tokens::TokensCommand;
 
 /// Work that fails comes back and finishes.
 #[derive(Parser)]
@@ -61,6 +62,9 @@ pub(crate) enum Command {
     Policy(PolicyCommand),
     /// Say what a failure would be taken for, and which rule says so
     ExplainClassify(Classify),
+    /// Make, list and revoke the tokens with which others come in
+    #[command(subcommand)]
+    Tokens(TokensCommand),
     /// Look at the configuration
     #[command(subcommand)]
     Config(ConfigCommand),

@@ -11,6 +11,7 @@ pub(crate) mod policy;
 pub(crate) mod queues;
 pub(crate) mod stats;
 pub(crate) mod tail;
+pub(crate) mod tokens;
 
 use std::future::Future;
 use std::io::Read as _;

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::commands::{config, dead, enqueue, finish, jobs, pages, policy, queues, run, stats, tail};
+use crate::commands::{config, dead, enqueue, finish, jobs, pages, policy, queues, run, stats, tail, tokens};
 
 /// Jobs are many small allocations, made on one thread and freed on another.
 #[global_allocator]
@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Tail(given) => run(tail::run(given)),
         Command::Policy(command) => run(policy::run(command)),
         Command::ExplainClassify(given) => run(policy::classify(given)),
+        Command::Tokens(command) => run(tokens::run(command)),
         Command::Config(command) => finish(config::run(command)),
         Command::Error(given) => finish(pages::error(&given)),
         Command::Completions(given) => finish(pages::completions(&given)),

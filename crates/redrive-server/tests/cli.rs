@@ -122,6 +122,31 @@ fn a_server_that_wants_a_token_gets_the_one_in_the_file() {
 }
 
 #[test]
+fn a_token_is_shown_once_and_worthless_when_it_is_revoked() {
+    let ground = Ground::new();
+    let made = ground.run(&["tokens", "create", "ci", "--scope", "read", "--expires-in", "90d"]).good();
+    fs::write(ground.path("ci.token"), &made).unwrap();
+    let admin = ground.run(&["tokens", "create", "me", "--scope", "admin"]).good();
+    fs::write(ground.path("me.token"), &admin).unwrap();
+    let listed = ground.run(&["tokens", "list"]).good();
+    assert!(listed.contains("expires in 89d23h") && !listed.contains(made.trim()), "{listed}");
+    let key_id = ground.run(&["tokens", "list", "--json"]).json();
+    let is_ci = |token: &&Value| token["name"] == "ci";
+    let key_id = key_id.as_array().unwrap().iter().find(is_ci).unwrap()["keyId"].as_str().unwrap().to_owned();
+
+    let server = ground.serve("sqlite:redrive.db", &[]);
+    let ask = |words: &[&str]| ground.run(&[words, &["--server", server.url()]].concat());
+    assert_eq!(ask(&["stats"]).code, Some(1), "without a token");
+    ask(&["stats", "--token-file", "ci.token"]).good();
+    let refused = ask(&["queues", "pause", "default", "--token-file", "ci.token"]);
+    assert!(refused.err.contains("this needs the scope operate"), "{}", refused.err);
+    let revoke = ["tokens", "revoke", &key_id, "--token-file", "me.token"];
+    assert_eq!(ask(&revoke).code, Some(2), "it needs a yes");
+    assert!(ask(&[&revoke[..], &["--yes"]].concat()).good().contains("revoked now"));
+    assert_eq!(ask(&["tokens", "revoke", "nope", "--yes", "--token-file", "me.token"]).code, Some(3));
+}
+
+#[test]
 fn a_url_that_others_could_have_written_is_not_asked() {
     let ground = Ground::new();
     ground.run(&["enqueue", "mail"]).good();

@@ -188,7 +188,7 @@ async fn to_all(client: &Client, act: Act, chosen: &Chosen, pairs: &[(&'static s
 }
 
 /// Goes on after a yes.
-async fn confirm(question: &str) -> Done {
+pub(crate) async fn confirm(question: &str) -> Done {
     let asked = question.to_owned();
     let said = tokio::task::spawn_blocking(move || out::ask(&asked)).await;
     match said.unwrap_or(None) {
