@@ -52,9 +52,9 @@ async fn answer(seen: State<Arc<Seen>>, target: Path<String>) -> (StatusCode, He
     let mut headers = HeaderMap::new();
     let (status, text) = match target.as_str() {
         "steady" => (StatusCode::OK, "done"),
-        "flaky" if count % 3 == 0 => (StatusCode::OK, "done at last"),
+        "flaky" if count.is_multiple_of(3) => (StatusCode::OK, "done at last"),
         "flaky" => (StatusCode::SERVICE_UNAVAILABLE, "busy, try again"),
-        "limited" if count % 4 == 0 => (StatusCode::OK, "your turn"),
+        "limited" if count.is_multiple_of(4) => (StatusCode::OK, "your turn"),
         "limited" => {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
             (StatusCode::TOO_MANY_REQUESTS, "slow down")

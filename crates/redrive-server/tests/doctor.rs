@@ -74,7 +74,7 @@ async fn put(store: &impl Store, number: u16, queue: &str, due: Timestamp) {
 
 async fn claim(store: &impl Store, holder: HolderId, queue: &str, id: u128) -> usize {
     let wants = vec![Want { queue: queue.into(), limit: 1, on_retry: OnRetry::Block }];
-    let claim = Claim { holder, ids: [ClaimId(id), ClaimId(id + 1)], wants, suspect: true };
+    let claim = Claim { holder, ids: [ClaimId(id), ClaimId(id + 1)], wants, suspect: true, kinds: None };
     store.claim(claim, store.clock().now()).await.unwrap().jobs.len()
 }
 

@@ -173,12 +173,12 @@ async fn a_killed_server_loses_nothing_and_completes_nothing_twice() {
         within(task).await.unwrap();
     }
 
+    let finished = finished_in(&folder.path().join("jobs.db"), process).await;
     let ledger = world.ledger.lock().unwrap();
     assert!(ledger.accepted.values().all(|count| *count == 1), "completed twice: {:?}", ledger.accepted);
     let twice: Vec<&String> = ledger.unheard.iter().filter(|id| ledger.accepted.contains_key(*id)).collect();
     assert_eq!(twice, Vec::<&String>::new(), "refused as finished, and completed all the same");
     assert!(ledger.across > 0 || kills() < 5, "no lease has outlived its server");
-    let finished = finished_in(&folder.path().join("jobs.db"), process).await;
     let missing: Vec<&String> = ledger.acknowledged.iter().filter(|id| !finished.contains(*id)).collect();
     assert_eq!(missing, Vec::<&String>::new(), "acknowledged and lost");
     let counted = ledger.accepted.keys().chain(&ledger.unheard).all(|id| finished.contains(id));
