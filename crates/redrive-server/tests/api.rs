@@ -26,7 +26,10 @@ mod process;
 mod retry;
 #[path = "support/served.rs"]
 mod served;
-#[expect(dead_code, reason = "its bad manners are in http_executor.rs")]
-#[expect(clippy::disallowed_methods, reason = "it notes when it was asked in real time")]
+#[expect(
+    dead_code,
+    clippy::disallowed_methods,
+    reason = "http_executor.rs asks for its bad manners, and when it was asked"
+)]
 #[path = "support/target.rs"]
 mod target;

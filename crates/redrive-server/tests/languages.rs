@@ -3,7 +3,7 @@
 //!
 //! A language whose interpreter cannot be had is left out with a note; `scripts/setup.sh` installs them.
 
-#![expect(clippy::print_stdout, reason = "what is skipped is said")]
+#![expect(clippy::print_stdout, reason = "what was left out is said")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 #[expect(dead_code, reason = "what only other tests ask for")]
