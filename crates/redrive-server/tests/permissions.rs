@@ -116,6 +116,7 @@ async fn body_for(house: &House, operation: &str) -> Option<Value> {
         "leaseJobs" => json!({ "kinds": ["nothing"] }),
         "sendHeartbeat" => json!({ "workerId": house.worker().await }),
         "completeLease" => json!({}),
+        "createToken" => json!({ "name": "ci", "scopes": ["read"] }),
         _ => return None,
     })
 }
@@ -127,6 +128,11 @@ async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &s
     }
     if path.contains("{lease}") {
         path = path.replace("{lease}", &house.lease().await);
+    }
+    if path.contains("{keyId}") {
+        let body = json!({ "name": "old", "scopes": ["read"] });
+        let (_, answer) = house.ask("admin", "POST", "/api/v1/tokens", Some(&body)).await;
+        path = path.replace("{keyId}", answer["data"]["keyId"].as_str().unwrap());
     }
     let body = body_for(house, operation).await;
     let (status, answer) = house.ask(role, method, &path, body.as_ref()).await;
