@@ -1,5 +1,6 @@
 //! The work: whether anybody does it.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::types::Type;
@@ -69,10 +70,14 @@ impl Exam {
 
     pub(super) async fn overdue_jobs(&self) -> Result<Vec<Finding>, Fault> {
         let rows = self.rows(include_str!("overdue.sql"), &[]).await?;
+        // Where that cannot be known, nobody is said to have looked.
+        let looked = self.rows(include_str!("looked.sql"), &[]).await.unwrap_or_default();
+        let looked: BTreeMap<i32, i64> = looked.iter().map(|row| (row.get(0), row.get(1))).collect();
         let mut findings = Vec::new();
         for row in &rows {
             let (queue, is_paused): (&str, bool) = (row.try_get(0)?, row.try_get(1)?);
-            let (late, unseen): (i64, i64) = (row.try_get(2)?, row.try_get(3)?);
+            let late: i64 = row.try_get(2)?;
+            let unseen = looked.get(&row.try_get(3)?).copied().unwrap_or(i64::MAX);
             let severity = by_limit(&late, &LATE_MS);
             let found = format!(
                 "The oldest due job of the queue {queue:?} has been waiting for {} to be claimed.",
