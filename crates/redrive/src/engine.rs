@@ -372,6 +372,12 @@ impl Inner {
         desks.push(Arc::downgrade(desk));
     }
 
+    /// Somebody has a lease that may be over before upkeep looks again.
+    fn look_after_leases(&self) {
+        let desks = self.desks.lock().unwrap_or_else(PoisonError::into_inner);
+        desks.iter().filter_map(Weak::upgrade).for_each(|desk| desk.look_after_leases());
+    }
+
     /// A person's command has been carried out.
     fn steered(&self, command: Command, jobs: &[JobId], now: Timestamp) {
         if command == Command::Cancel {

@@ -36,6 +36,7 @@ impl Engine {
     pub async fn join(&self, name: &str, lease: Duration) -> Result<HolderId> {
         let id = self.inner.new_holder();
         self.inner.store.register_worker(id, name, self.inner.clock.now() + lease).await?;
+        self.inner.look_after_leases();
         Ok(id)
     }
 
@@ -104,7 +105,11 @@ impl Engine {
 
     /// A worker is still there, and goes on holding what it leased, but for what has been taken away from it.
     pub async fn keep(&self, worker: HolderId, lease: Duration) -> Result<Renewal> {
-        self.inner.store.renew(worker, self.inner.clock.now() + lease).await
+        let renewal = self.inner.store.renew(worker, self.inner.clock.now() + lease).await?;
+        if lease < self.inner.lease {
+            self.inner.look_after_leases();
+        }
+        Ok(renewal)
     }
 
     /// What a leased attempt came to. Refused if the lease was lost: nothing is changed then.

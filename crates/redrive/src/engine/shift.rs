@@ -267,6 +267,11 @@ impl Desk {
         !self.running().is_empty()
     }
 
+    /// Makes upkeep look now, and find out when to look next.
+    pub(super) fn look_after_leases(&self) {
+        self.busy.notify_one();
+    }
+
     pub(super) async fn became_busy(&self) {
         self.busy.notified().await;
     }

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use redrive::{
-    Attempt, Ending, Engine, Happening, JobDetail, MemoryStore, Policy, Queue, Reason, State, StateName,
-    mins, secs,
+    Attempt, Ending, Engine, Happening, JobDetail, Lending, MemoryStore, NewJob, Policy, Queue, Reason,
+    State, StateName, mins, secs,
 };
 use tokio::sync::Notify;
 
@@ -162,4 +162,28 @@ async fn what_outlasts_the_grace_period_is_given_back_and_costs_no_retry() {
     // The one attempt it is allowed is still to come, and at once.
     engine.drain().await.unwrap();
     assert_eq!(detail(&engine, job.id).await.job.state, State::Succeeded { at: due_at });
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_jobs_of_a_worker_that_falls_silent_come_back_when_its_own_lease_is_over() {
+    let (builder, clock) = paused();
+    let engine = builder.lease(mins(5)).produce_any().build().unwrap();
+    let running = start(&engine);
+    // Nobody is ended by an engine that has not been there for a whole lease.
+    clock.sleep_until(clock.now() + mins(11)).await;
+    let payload = redrive::Json::of("x").unwrap();
+    let job = engine.enqueue(NewJob::of_kind("resize", payload)).await.unwrap().id;
+    let worker = engine.join("silent", secs(2)).await.unwrap();
+    let kinds: redrive::Kinds = [Arc::from("resize")].into();
+    let asked = Lending { worker, kinds, queues: Vec::new(), limit: 1, wait: secs(0) };
+    assert_eq!(engine.lease(&asked).await.unwrap().len(), 1);
+    let since = clock.now();
+    let mut events = engine.events();
+    wait_for(&mut events, |what| {
+        matches!(what, Happening::RetryScheduled { .. } | Happening::PutBack { .. })
+    })
+    .await;
+    assert!(clock.now().since(since) <= secs(3), "after {:?}", clock.now().since(since));
+    assert_eq!(endings_of(&detail(&engine, job).await), [Ending::Crashed]);
+    running.stop().await.unwrap();
 }
