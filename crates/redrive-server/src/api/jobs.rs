@@ -88,6 +88,12 @@ fn not_enqueued(api: &Api, error: Error) -> Refusal {
                 format!("the queues are {}; add one to the configuration as [queues.NAME]", names.join(", "));
             invalid(message, hint)
         }
+        // Its key has its caller's name before it, which is nobody's business.
+        ErrorKind::Conflict if error.to_string().starts_with("the idempotency key") => {
+            let refusal =
+                Refusal::new(409, "RETRY_CONFLICT", "this Idempotency-Key was used for another request");
+            refusal.hint(error.hint().unwrap_or_default())
+        }
         _ => error.into(),
     }
 }
