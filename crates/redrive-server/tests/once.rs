@@ -73,11 +73,11 @@ async fn the_same_request_under_the_same_key_is_answered_the_same_and_enqueues_n
 }
 
 #[tokio::test]
-async fn the_same_key_for_another_request_is_a_conflict_and_changes_nothing() {
+async fn the_same_key_for_another_request_is_refused_and_changes_nothing() {
     let world = World::new().await;
     world.post("/api/v1/jobs", Some("k"), &job(1)).await;
     let (status, answer) = world.post("/api/v1/jobs", Some("k"), &job(2)).await;
-    assert_eq!((status, &answer["error"]["code"]), (409, &json!("RETRY_CONFLICT")));
+    assert_eq!((status, &answer["error"]["code"]), (422, &json!("RETRY_INVALID")));
     assert!(
         answer["error"]["hint"].as_str().unwrap().contains("new key")
             && !answer.to_string().contains("local"),

@@ -90,9 +90,8 @@ fn not_enqueued(api: &Api, error: Error) -> Refusal {
         }
         // Its key has its caller's name before it, which is nobody's business.
         ErrorKind::Conflict if error.to_string().starts_with("the idempotency key") => {
-            let refusal =
-                Refusal::new(409, "RETRY_CONFLICT", "this Idempotency-Key was used for another request");
-            refusal.hint(error.hint().unwrap_or_default())
+            let hint = error.hint().unwrap_or_default().to_owned();
+            invalid("this Idempotency-Key was used for another request", hint)
         }
         _ => error.into(),
     }
