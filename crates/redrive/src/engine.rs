@@ -7,6 +7,7 @@ mod crash;
 mod handler;
 mod observe;
 mod remote;
+mod settling;
 mod shift;
 mod upkeep;
 

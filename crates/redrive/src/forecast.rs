@@ -57,11 +57,7 @@ fn fail(job: &mut Job, at: Timestamp) {
         _ => Outcome::Failed(Failure::retry("if it fails")),
     };
     let transition = machine::settle(job, outcome, at, &mut job.id.rng(job.attempt()));
-    job.ledger = transition.ledger;
-    job.state = transition.state;
-    if transition.delay.is_some() {
-        job.extras_mut().last_delay = transition.delay;
-    }
+    transition.apply_to(job);
 }
 
 #[cfg(test)]

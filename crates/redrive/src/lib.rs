@@ -51,9 +51,9 @@ pub use queue::{CONCURRENCY_DEFAULT, CONCURRENCY_MAX, OnRetry, Order, Queue, Ret
 pub use span::{days, hours, millis, mins, secs};
 pub use stats::{ACTIVITY_MAX, Activity, Tally, What};
 pub use store::{
-    CALLS_KEPT, Call, Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, How,
-    JobDetail, Kinds, Lease, MemoryStore, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement,
-    Store, Want,
+    Again, CALLS_KEPT, Call, Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId,
+    How, JobDetail, Kinds, Lease, MemoryStore, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled,
+    Settlement, Store, Want,
 };
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use store::{Finding, Severity};

@@ -283,6 +283,15 @@ fn waiting(due_at: Timestamp, reason: Reason) -> State {
 }
 
 impl Transition {
+    /// Makes the job what it is afterwards.
+    pub(crate) fn apply_to(&self, job: &mut Job) {
+        job.ledger = self.ledger;
+        job.state = self.state.clone();
+        if let Some(delay) = self.delay {
+            job.extras_mut().last_delay = Some(delay);
+        }
+    }
+
     fn new(ledger: Ledger, ending: Ending, state: State) -> Transition {
         let (failure, fingerprint, rule) = (None, None, None);
         Transition { ledger, state, ending, failure, fingerprint, rule, delay: None, output: None }

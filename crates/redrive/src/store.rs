@@ -9,6 +9,7 @@ mod finding;
 mod memory;
 #[cfg(feature = "postgres")]
 mod postgres;
+mod settlement;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
@@ -23,7 +24,7 @@ use tokio::sync::watch;
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{AttemptRecord, Job, JobId, Json, StateName};
-use crate::machine::{Admission, Command, Transition};
+use crate::machine::{Admission, Command};
 use crate::queue::{OnRetry, Retention};
 use crate::stats::{Activity, Tally};
 
@@ -34,6 +35,7 @@ pub use memory::MemoryStore;
 pub(crate) use postgres::transaction as postgres_transaction;
 #[cfg(feature = "postgres")]
 pub use postgres::{PostgresOptions, PostgresStore};
+pub use settlement::{Again, Settled, Settlement};
 #[cfg(feature = "sqlite")]
 pub(crate) use sqlite::enqueue_outside as sqlite_enqueue_outside;
 #[cfg(feature = "sqlite")]
@@ -60,8 +62,12 @@ pub trait Store: Send + Sync + 'static {
     /// what it still holds: whoever did not hear the answer can ask for it.
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed>;
     /// Writes what attempts came to. Answers for each whether it still counted. Asks no clock: what finished while the
-    /// store was away still counts.
+    /// store was away still counts. A call that is repeated names again what it has claimed again.
     async fn settle(&self, settlements: Arc<Vec<Settlement>>) -> Result<Vec<Settled>>;
+    /// How many such calls at once are worth having.
+    fn settlers(&self) -> usize {
+        1
+    }
 
     // leases
 
@@ -220,37 +226,6 @@ impl Lease {
     pub(crate) fn is_for(&self, job: &Job) -> bool {
         self.job == job.id && self.seq == job.seq
     }
-}
-
-/// What an attempt came to.
-#[derive(Clone, Debug)]
-pub struct Settlement {
-    /// By what right.
-    pub lease: Lease,
-    /// The job as it was claimed.
-    pub job: Arc<Job>,
-    /// What to write.
-    pub transition: Transition,
-    /// When the attempt began.
-    pub started_at: Timestamp,
-    /// When it ended.
-    pub ended_at: Timestamp,
-}
-
-impl Settlement {
-    /// The attempt as it is kept.
-    pub fn record(&self) -> AttemptRecord {
-        self.transition.record(self.started_at, self.ended_at)
-    }
-}
-
-/// Whether a settlement counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Settled {
-    /// It did.
-    Applied,
-    /// The lease was lost before: nothing was changed.
-    Refused,
 }
 
 /// The answer to a renewal.

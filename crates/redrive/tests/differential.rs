@@ -15,10 +15,10 @@ use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestCaseResult, TestRng, TestRunner};
 use redrive::{
-    Admission, Claim, ClaimId, Claimed, Command, Expiry, Failure, Filter, HolderId, Job, JobId, Json, Lease,
-    MemoryStore, NewJob, OnConflict, OnRetry, Outcome, Page, Policy, PostgresStore, Queue, QueueCounts,
-    Reason, Renewal, Retention, Rng, Settlement, SqliteOptions, SqliteStore, State, StateName, Store, Tally,
-    Timestamp, Want, admit, secs, settle,
+    Admission, Again, Claim, ClaimId, Claimed, Command, Expiry, Failure, Filter, HolderId, Job, JobId, Json,
+    Lease, MemoryStore, NewJob, OnConflict, OnRetry, Outcome, Page, Policy, PostgresStore, Queue,
+    QueueCounts, Reason, Renewal, Retention, Rng, Settled, Settlement, SqliteOptions, SqliteStore, State,
+    StateName, Store, Tally, Timestamp, Want, admit, secs, settle,
 };
 use tempfile::TempDir;
 use tokio::sync::OnceCell;
@@ -428,7 +428,7 @@ impl Pair {
                 let twin = self.claimed.iter().rev().nth(*newest).cloned();
                 self.settle(&twin.into_iter().collect::<Vec<_>>(), *how).await
             }
-            Operation::SettleAll { holder, how } => self.settle(&self.last[*holder].clone(), *how).await,
+            Operation::SettleAll { holder, how } => self.settle_all(*holder, *how).await,
             Operation::Renew { holder, seconds } => self.renew(*holder, self.now + secs(*seconds)).await,
             Operation::Look => self.look().await,
             Operation::Expire { holder } => self.expire(*holder).await,
@@ -578,7 +578,14 @@ impl Pair {
         };
         let transition = settle(job, outcome, self.now, &mut job.id.rng(job.attempt()));
         let started_at = self.now - Duration::from_secs(1);
-        Settlement { lease: *lease, job: Arc::new(job.clone()), transition, started_at, ended_at: self.now }
+        Settlement {
+            lease: *lease,
+            job: Arc::new(job.clone()),
+            transition,
+            started_at,
+            ended_at: self.now,
+            again: None,
+        }
     }
 
     fn settlements(&self, twins: &[Twin], how: How) -> (Vec<Settlement>, Vec<Settlement>) {
@@ -590,6 +597,24 @@ impl Pair {
         let (memory, other) = self.settlements(twins, how);
         let memory = self.memory.settle(Arc::new(memory)).await.unwrap();
         same("settlements", memory, self.other().settle(Arc::new(other)).await.unwrap())
+    }
+
+    /// The same for all that a holder was given last, which would go on with what is due again at once.
+    async fn settle_all(&mut self, holder: usize, how: How) -> TestCaseResult {
+        let claim = ClaimId(self.rng.next_u128());
+        let again = self.holders[holder].map(|holder| Again { holder, claim });
+        let (mut memory, mut other) = self.settlements(&self.last[holder], how);
+        memory.iter_mut().chain(&mut other).for_each(|settlement| settlement.again = again);
+        let answers = self.memory.settle(Arc::new(memory.clone())).await.unwrap();
+        same("settlements", answers.clone(), self.other().settle(Arc::new(other.clone())).await.unwrap())?;
+        let going = |settlements: Vec<Settlement>| {
+            let going =
+                settlements.into_iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Again);
+            going.map(|(it, _)| (it.next_lease().expect("it was to go on"), it.next_job())).collect()
+        };
+        self.last[holder] = twins(going(memory), going(other));
+        self.claimed.extend(self.last[holder].iter().cloned());
+        Ok(())
     }
 
     async fn renew(&mut self, holder: usize, until: Timestamp) -> TestCaseResult {

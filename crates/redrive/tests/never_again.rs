@@ -178,7 +178,7 @@ fn claim(holder: HolderId, limit: usize, rng: &mut Rng) -> Claim {
 
 fn settlement(lease: Lease, job: Job, outcome: Outcome, at: Timestamp, rng: &mut Rng) -> Settlement {
     let transition = redrive::settle(&job, outcome, at, rng);
-    Settlement { lease, job: Arc::new(job), transition, started_at: at, ended_at: at }
+    Settlement { lease, job: Arc::new(job), transition, started_at: at, ended_at: at, again: None }
 }
 
 async fn a_stale_completion_is_refused<S: Store>(store: Arc<S>) {
@@ -276,7 +276,7 @@ async fn an_expired_holder_registers_once_and_under_a_new_id() {
         let lost = over.jobs.into_iter().map(|(lease, job)| {
             let transition = redrive::settle(&job, Outcome::Lost, job.created_at, &mut Rng::seeded(1));
             let (started_at, ended_at) = (job.created_at, job.created_at);
-            Settlement { lease, job: Arc::new(job), transition, started_at, ended_at }
+            Settlement { lease, job: Arc::new(job), transition, started_at, ended_at, again: None }
         });
         let answers = store.expire(over.holder, lost.collect(), far).await.unwrap();
         assert_eq!(answers, [Settled::Applied]);

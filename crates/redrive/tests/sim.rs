@@ -47,6 +47,8 @@ const SOMETIMES: &[&str] = &[
     "enqueued again",
     "claim refused",
     "claimed again",
+    "claimed again at once",
+    "told again to go on",
     "late settlement",
     "began too late",
     "holder gone",

@@ -59,7 +59,14 @@ async fn claim(store: &SqliteStore, holder: HolderId, id: u128, now: Timestamp) 
 
 fn ended((lease, job): &(Lease, Job), outcome: Outcome) -> Settlement {
     let transition = settle(job, outcome, NOW, &mut Rng::seeded(0));
-    Settlement { lease: *lease, job: Arc::new(job.clone()), transition, started_at: NOW, ended_at: NOW }
+    Settlement {
+        lease: *lease,
+        job: Arc::new(job.clone()),
+        transition,
+        started_at: NOW,
+        ended_at: NOW,
+        again: None,
+    }
 }
 
 async fn end(store: &SqliteStore, held: &(Lease, Job), outcome: Outcome) -> Settled {

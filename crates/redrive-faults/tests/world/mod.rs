@@ -86,7 +86,14 @@ impl Maker {
 
     pub(crate) fn settlement(&mut self, lease: Lease, job: Job, outcome: Outcome) -> Settlement {
         let transition = redrive::settle(&job, outcome, self.now, &mut self.rng);
-        Settlement { lease, job: Arc::new(job), transition, started_at: self.now, ended_at: self.now }
+        Settlement {
+            lease,
+            job: Arc::new(job),
+            transition,
+            started_at: self.now,
+            ended_at: self.now,
+            again: None,
+        }
     }
 
     /// A new process begins: it registers, and counts a crash for what the one before it still held.

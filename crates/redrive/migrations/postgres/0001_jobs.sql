@@ -85,7 +85,10 @@ CREATE TABLE redrive.live (
     expires_at    bigint,
     reason        text,
     ordering_key  text
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+) WITH (
+    -- Room for the next version of a row beside it: a job that is claimed again at once writes no index.
+    fillfactor = 45,
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 CREATE INDEX live_due ON redrive.live (queue, priority, due_at, seq) WHERE ordering_key IS NULL;
 CREATE INDEX live_turn ON redrive.live (queue, priority, due_at, seq) WHERE ordering_key IS NOT NULL AND NOT held;
 CREATE INDEX live_order ON redrive.live (queue, ordering_key, seq) WHERE ordering_key IS NOT NULL;

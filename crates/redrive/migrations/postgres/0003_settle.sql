@@ -4,8 +4,8 @@
 CREATE FUNCTION redrive.settle(
     -- Lanes of queues whose order hangs on these endings; the claims, and how many of each are settled.
     p_lanes integer[], p_claims uuid[], p_counts integer[],
-    -- Succeeded at the first attempt, with nothing special.
-    p_seqs bigint[], p_started bigint[], p_ended bigint[],
+    -- Succeeded with nothing special.
+    p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[],
     -- Those that wait again.
     p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[],
     p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[],
@@ -29,12 +29,15 @@ CREATE FUNCTION redrive.settle(
     p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[],
     p_note_message text[],
     -- The end of a holder whose lease was over then, with everything it is known to hold.
-    p_holder uuid, p_now bigint, p_known bigint[]
+    p_holder uuid, p_now bigint, p_known bigint[],
+    -- Those that are due again at once, and are claimed again with their settlement: for whom, under which claim.
+    p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[],
+    p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]
 ) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 AS $$
 DECLARE
-    v_count bigint;
+    v_count bigint;  v_paused integer[];
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -49,6 +52,17 @@ BEGIN
             RAISE EXCEPTION 'the holder lives, or holds more than is known' USING ERRCODE = 'RD410';
         END IF;
     END IF;
+    IF p_again IS NOT NULL THEN
+        -- Kept from being ended while this claim is made.
+        PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_again_holder FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the holder is gone' USING ERRCODE = 'RD411';
+        END IF;
+        v_paused := ARRAY(SELECT q.id FROM redrive.queues AS q WHERE q.id = ANY (p_again_queues) AND q.paused);
+        IF cardinality(v_paused) > 0 THEN
+            RAISE EXCEPTION 'a queue is paused' USING ERRCODE = 'RD411', DETAIL = array_to_string(v_paused, ' ');
+        END IF;
+    END IF;
     PERFORM 1 FROM redrive.claims AS c WHERE c.id = ANY (p_claims || p_missed_claim) ORDER BY c.id FOR UPDATE;
     UPDATE redrive.claims AS c SET unsettled = c.unsettled - s.settled
     FROM unnest(p_claims, p_counts) AS s (id, settled) WHERE c.id = s.id;
@@ -58,12 +72,13 @@ BEGIN
     END IF;
     IF cardinality(p_seqs) > 0 THEN
         WITH ended AS (
-            DELETE FROM redrive.live AS l USING unnest(p_seqs, p_started, p_ended) AS s (seq, started_at, ended_at)
-            WHERE l.seq = s.seq AND l.attempt = 0
-            RETURNING l.seq, l.id, l.queue, s.started_at, s.ended_at
+            DELETE FROM redrive.live AS l
+            USING unnest(p_seqs, p_fences, p_started, p_ended) AS s (seq, fence, started_at, ended_at)
+            WHERE l.seq = s.seq AND l.attempt = s.fence
+            RETURNING l.seq, l.id, l.queue, l.attempt, l.failures, s.started_at, s.ended_at
         )
-        INSERT INTO redrive.done (seq, id, queue, started_at, finished_at)
-        SELECT e.seq, e.id, e.queue, e.started_at, e.ended_at FROM ended AS e;
+        INSERT INTO redrive.done (seq, id, queue, attempt, failures, started_at, finished_at)
+        SELECT e.seq, e.id, e.queue, e.attempt + 1, e.failures, e.started_at, e.ended_at FROM ended AS e;
         GET DIAGNOSTICS v_count = ROW_COUNT;
         IF v_count <> cardinality(p_seqs) THEN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
@@ -83,6 +98,23 @@ BEGIN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
         END IF;
     END IF;
+    IF p_again IS NOT NULL THEN
+        -- The due time stays what it was: no index has to be written.
+        UPDATE redrive.live AS l
+        SET attempt = s.fence + 1, failures = s.failures, last_delay_ms = coalesce(s.delay, l.last_delay_ms),
+            expires_at = s.expires_at
+        FROM unnest(p_g_seq, p_g_fence, p_g_failures, p_g_delay, p_g_expires)
+            AS s (seq, fence, failures, delay, expires_at)
+        WHERE l.seq = s.seq AND l.attempt = s.fence;
+        GET DIAGNOSTICS v_count = ROW_COUNT;
+        IF v_count <> cardinality(p_g_seq) THEN
+            RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
+        END IF;
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
+        SELECT p_again, p_again_holder, p_again_at, min(g.seq), max(g.seq), count(*), false,
+               array_agg(g.seq), array_agg(g.fence + 1)
+        FROM unnest(p_g_seq, p_g_fence) AS g (seq, fence);
+    END IF;
     IF cardinality(p_f_seq) > 0 THEN
         DELETE FROM redrive.live AS l USING unnest(p_f_seq, p_f_fence) AS s (seq, fence)
         WHERE l.seq = s.seq AND l.attempt = s.fence;
@@ -99,15 +131,17 @@ BEGIN
             AS s (seq, fence, id, queue, started_at, at, failures, crashes, snoozes, holds, interruptions, generation,
                   cancelled, output, why)
         WHERE s.why IS NULL;
-        INSERT INTO redrive.dead (seq, attempt, id, queue, started_at, finished_at, failures, crashes, snoozes, holds,
-                                  interruptions, generation, why, fingerprint)
-        SELECT s.seq, s.fence + 1, s.id, s.queue, s.started_at, s.at, s.failures, s.crashes, s.snoozes, s.holds,
-               s.interruptions, s.generation, s.why, s.fingerprint
-        FROM unnest(p_f_seq, p_f_fence, p_f_id, p_f_queue, p_f_started, p_f_at, p_f_failures, p_f_crashes, p_f_snoozes,
-                    p_f_holds, p_f_interruptions, p_f_generation, p_f_why, p_f_fingerprint)
-            AS s (seq, fence, id, queue, started_at, at, failures, crashes, snoozes, holds, interruptions, generation,
-                  why, fingerprint)
-        WHERE s.why IS NOT NULL;
+        IF cardinality(array_remove(p_f_why, NULL)) > 0 THEN
+            INSERT INTO redrive.dead (seq, attempt, id, queue, started_at, finished_at, failures, crashes, snoozes, holds,
+                                      interruptions, generation, why, fingerprint)
+            SELECT s.seq, s.fence + 1, s.id, s.queue, s.started_at, s.at, s.failures, s.crashes, s.snoozes, s.holds,
+                   s.interruptions, s.generation, s.why, s.fingerprint
+            FROM unnest(p_f_seq, p_f_fence, p_f_id, p_f_queue, p_f_started, p_f_at, p_f_failures, p_f_crashes, p_f_snoozes,
+                        p_f_holds, p_f_interruptions, p_f_generation, p_f_why, p_f_fingerprint)
+                AS s (seq, fence, id, queue, started_at, at, failures, crashes, snoozes, holds, interruptions, generation,
+                      why, fingerprint)
+            WHERE s.why IS NOT NULL;
+        END IF;
         DELETE FROM redrive.keys AS k USING unnest(p_f_key, p_f_seq) AS s (key, seq)
         WHERE s.key IS NOT NULL AND k.key = s.key AND k.seq = s.seq;
     END IF;

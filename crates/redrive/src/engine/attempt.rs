@@ -156,7 +156,7 @@ pub(super) fn settlement(
     ended_at: Timestamp,
 ) -> Settlement {
     let transition = machine::settle(&job, outcome, ended_at, &mut job.id.rng(job.attempt()));
-    Settlement { lease, job, transition, started_at, ended_at }
+    Settlement { lease, job, transition, started_at, ended_at, again: None }
 }
 
 /// A panic and an overrun are failures of this job alone.

@@ -9,20 +9,19 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::attempt::{self, Stop, Why};
+use super::settling::{self, Seat, Tray};
 use super::{Inner, upkeep};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId};
-use crate::store::{Claim, ClaimId, HolderId, Lease, Settlement, Want};
+use crate::store::{Claim, ClaimId, HolderId, Lease, Want};
 
 /// A store that does not answer is asked again after this, and then more and more rarely.
-const RETRY_FIRST: Duration = Duration::from_millis(50);
+pub(super) const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between two tries of our own bookkeeping.
-const RETRY_MAX: Duration = Duration::from_secs(5);
+pub(super) const RETRY_MAX: Duration = Duration::from_secs(5);
 /// A claim asks for this many at least, if so many places are free.
 const CLAIM_MIN: usize = 64;
-/// Settlements of one transaction.
-const SETTLE_MAX: usize = 4_096;
 
 /// The points at which a test may let the process die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,17 +51,17 @@ pub(super) struct Desk {
     /// By place and claim: a job whose lease was lost may be claimed again here while its old attempt still ends. In
     /// order, so that what is stopped together is stopped in the same order in every run of a simulated world.
     running: Mutex<RunningHere>,
-    suspect: AtomicBool,
-    pending: Mutex<Vec<Settlement>>,
+    pub(super) suspect: AtomicBool,
+    pub(super) trays: Vec<Tray>,
     /// Settlements that are with the store.
-    settling: AtomicUsize,
+    pub(super) settling: AtomicUsize,
     /// Something ended: a place is free, or a settlement is written.
-    ended: Notify,
-    /// Something is to be settled.
-    to_settle: Notify,
+    pub(super) ended: Notify,
     /// Something runs after nothing did: from now on the lease must be renewed.
     busy: Notify,
     dead: Stop,
+    /// No more is begun.
+    pub(super) closing: AtomicBool,
     /// Held while a new holder is registered: several calls may learn at once that the old one is gone.
     registering: tokio::sync::Mutex<()>,
 }
@@ -75,11 +74,11 @@ pub(super) struct Holding {
 }
 
 /// A claimed job that has its place.
-struct Start {
+pub(super) struct Start {
     lease: Lease,
     job: Job,
-    stop: Arc<Stop>,
-    place: Option<usize>,
+    pub(super) stop: Arc<Stop>,
+    seat: Seat,
 }
 
 struct Place {
@@ -112,6 +111,7 @@ impl Shift {
                 on_retry: queue.on_retry,
             })
             .collect();
+        let trays: Vec<Tray> = (0..inner.store.settlers().max(1)).map(|_| Tray::default()).collect();
         let id = inner.new_holder();
         let now = inner.clock.now();
         inner.store.register(id, &inner.name, now + inner.lease).await?;
@@ -121,19 +121,21 @@ impl Shift {
             queues,
             running: Mutex::default(),
             suspect: AtomicBool::new(false),
-            pending: Mutex::default(),
+            trays,
             settling: AtomicUsize::new(0),
             ended: Notify::new(),
-            to_settle: Notify::new(),
             busy: Notify::new(),
             dead: Stop::default(),
+            closing: AtomicBool::new(false),
             registering: tokio::sync::Mutex::default(),
         });
         desk.inner.on_duty(&desk);
         // Before the first claim: what dead processes left is work to be done, and must not look like work in hand.
         upkeep::end_the_gone(&desk).await?;
         let mut tasks = JoinSet::new();
-        tasks.spawn(settler(desk.clone()));
+        for tray in 0..desk.trays.len() {
+            tasks.spawn(settling::run(desk.clone(), tray));
+        }
         tasks.spawn(upkeep::run(desk.clone()));
         Ok(Shift { desk, tasks, pause: RETRY_FIRST, unanswered: None })
     }
@@ -210,6 +212,7 @@ impl Shift {
     /// Lets what runs finish, gives the rest back, and writes everything down.
     pub(super) async fn end(self) -> Result<()> {
         let desk = self.desk.clone();
+        desk.closing.store(true, Ordering::Release);
         let finished = async {
             while !desk.running().is_empty() {
                 desk.ended.notified().await;
@@ -251,16 +254,8 @@ impl Drop for Shift {
 }
 
 impl Desk {
-    fn running(&self) -> MutexGuard<'_, RunningHere> {
+    pub(super) fn running(&self) -> MutexGuard<'_, RunningHere> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn pending(&self) -> MutexGuard<'_, Vec<Settlement>> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn unsettled(&self) -> usize {
-        self.pending().len() + self.settling.load(Ordering::Acquire)
     }
 
     pub(super) fn is_busy(&self) -> bool {
@@ -297,7 +292,6 @@ impl Desk {
 
     /// The place is taken before anything else is claimed.
     fn take_place(&self, lease: Lease, job: Job) -> Start {
-        let stop = Arc::new(Stop::default());
         let place = self.queues.iter().position(|place| place.name == job.queue);
         if job.is_suspect() {
             self.suspect.store(true, Ordering::Release);
@@ -305,39 +299,38 @@ impl Desk {
         if let Some(place) = place {
             self.queues[place].taken.fetch_add(1, Ordering::AcqRel);
         }
+        // What one claim lists is settled by one: each of them writes to the claim's row.
+        let tray = lease.claim.0 as usize % self.trays.len();
+        self.sit_down(lease, job, Seat { place, tray, kept: 0 })
+    }
+
+    pub(super) fn sit_down(&self, lease: Lease, job: Job, seat: Seat) -> Start {
+        let stop = Arc::new(Stop::default());
         let mut running = self.running();
         if running.is_empty() {
             self.busy.notify_one();
         }
         running.insert((lease.seq, lease.claim), (lease, stop.clone()));
-        drop(running);
-        Start { lease, job, stop, place }
+        Start { lease, job, stop, seat }
     }
 
-    fn start_all(self: &Arc<Desk>, ready: Vec<Start>) {
-        for Start { lease, job, stop, place } in ready {
+    pub(super) fn stand_up(&self, seat: Seat) {
+        if let Some(place) = seat.place {
+            self.queues[place].taken.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn start_all(self: &Arc<Desk>, ready: Vec<Start>) {
+        for Start { lease, job, stop, seat } in ready {
             let desk = self.clone();
             tokio::spawn(async move {
                 let settlement = attempt::run(&desk.inner, lease, job, stop).await;
                 if settlement.is_none() {
                     desk.die();
                 }
-                desk.finished(lease, place, settlement);
+                desk.finished(lease, seat, settlement);
             });
         }
-    }
-
-    fn finished(&self, lease: Lease, place: Option<usize>, settlement: Option<Settlement>) {
-        // In this order: at no moment does it look as if nothing were left to do.
-        if let Some(settlement) = settlement {
-            self.pending().push(settlement);
-            self.to_settle.notify_one();
-        }
-        self.running().remove(&(lease.seq, lease.claim));
-        if let Some(place) = place {
-            self.queues[place].taken.fetch_sub(1, Ordering::AcqRel);
-        }
-        self.ended.notify_one();
     }
 
     /// The holder to claim for. While nothing runs its lease is not renewed, so it is looked after here.
@@ -397,7 +390,7 @@ impl Desk {
         }
     }
 
-    fn die(&self) {
+    pub(super) fn die(&self) {
         self.dead.ask(Why::Died);
         self.stop_all(Why::Died);
         self.ended.notify_one();
@@ -415,44 +408,4 @@ impl Desk {
 /// A test let the process die.
 pub(super) fn died() -> Error {
     Error::unavailable("the process was made to crash here")
-}
-
-/// Writes settlements. While one batch is on its way the next collects; what the store could not take is kept and
-/// tried again until it can.
-async fn settler(desk: Arc<Desk>) {
-    loop {
-        let batch = {
-            let mut pending = desk.pending();
-            let take = pending.len().min(SETTLE_MAX);
-            desk.settling.store(take, Ordering::Release);
-            pending.drain(..take).collect::<Vec<_>>()
-        };
-        if batch.is_empty() {
-            desk.to_settle.notified().await;
-            continue;
-        }
-        let batch = Arc::new(batch);
-        let mut pause = RETRY_FIRST;
-        let answers = loop {
-            match desk.inner.store.settle(batch.clone()).await {
-                Ok(answers) => break answers,
-                Err(error) => {
-                    tracing::error!(%error, "Cannot write what attempts came to; keeping it and trying again");
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(RETRY_MAX);
-                }
-            }
-        };
-        if desk.inner.dies(Step::Settled) {
-            desk.die();
-            return;
-        }
-        desk.inner.settled(&batch, &answers);
-        if batch.iter().any(|settlement| settlement.job.is_suspect()) {
-            // Not before it is written that this one was not the culprit.
-            desk.suspect.store(false, Ordering::Release);
-        }
-        desk.settling.store(0, Ordering::Release);
-        desk.ended.notify_one();
-    }
 }

@@ -289,13 +289,20 @@ impl Book {
             let entry = self.jobs.get(&job);
             let current = entry.and_then(|entry| entry.running).map(|(_, lease, _)| lease);
             let counts = current == Some(settlement.lease);
+            let repeated = current.is_some() && current == settlement.next_lease();
             demand!(
-                (*answer == Settled::Applied) == counts,
+                (*answer != Settled::Refused) == (counts || repeated),
                 "a settlement of job {job} at attempt {} was {answer:?}; current is {current:?}",
                 attempt + 1
             );
-            if counts {
+            if repeated {
+                demand!(*answer == Settled::Again, "job {job} goes on, and its holder is not told");
+                self.seen.insert("told again to go on");
+            } else if counts {
                 self.apply_settlement(settlement)?;
+                if *answer == Settled::Again {
+                    self.goes_on(settlement)?;
+                }
             } else {
                 self.seen.insert("late settlement");
                 self.holders.values_mut().for_each(|holder| {
@@ -307,6 +314,26 @@ impl Book {
                 );
             }
         }
+        Ok(())
+    }
+
+    /// A job was settled and claimed in one: it must be one that could have been claimed.
+    fn goes_on(&mut self, settlement: &Settlement) -> Verdict {
+        let (id, now) = (settlement.lease.job, settlement.ended_at);
+        let (Some(again), Some(lease)) = (settlement.again, settlement.next_lease()) else {
+            return Err(format!("job {id} was claimed again, and nobody had asked for it"));
+        };
+        demand!(self.holders.contains_key(&again.holder), "job {id} was claimed for a holder that is gone");
+        let entry = self.jobs.get_mut(&id).ok_or("it was there")?;
+        let State::Waiting { due_at, .. } = entry.job.state else {
+            return Err(format!("job {id} was claimed again while it was {}", entry.job.state.name()));
+        };
+        demand!(due_at <= now, "job {id} was claimed again at {now}, before it is due at {due_at}");
+        demand!(!self.paused.contains(&entry.job.queue), "job {id} of a paused queue was claimed again");
+        demand!(entry.job.extras().ordering_key.is_none(), "job {id} was claimed again out of its turn");
+        entry.running = Some((again.holder, lease, due_at));
+        entry.job.state = State::Running { since: now };
+        self.seen.insert("claimed again at once");
         Ok(())
     }
 
@@ -340,11 +367,7 @@ impl Book {
         }
         self.totals.entry(entry.job.queue.clone()).or_default().count(&entry.job, transition);
         entry.running = None;
-        entry.job.ledger = transition.ledger;
-        entry.job.state = transition.state.clone();
-        if let Some(delay) = transition.delay {
-            entry.job.extras_mut().last_delay = Some(delay);
-        }
+        transition.apply_to(&mut entry.job);
         self.moved(*ended_at);
         Ok(())
     }

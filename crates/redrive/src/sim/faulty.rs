@@ -81,7 +81,7 @@ async fn pause(time: Duration) {
 }
 
 fn applied(answers: &[Settled]) -> String {
-    answers.iter().map(|answer| if *answer == Settled::Applied { '+' } else { '-' }).collect()
+    answers.iter().map(|answer| if *answer == Settled::Refused { '-' } else { '+' }).collect()
 }
 
 #[async_trait]
@@ -160,6 +160,10 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
         let line = format!("settle{} {}", parts.collect::<String>(), applied(&answer));
         self.note(line, true, |book| book.settled(&settlements, &answer)).await;
         self.leave(fate, Ok(answer)).await
+    }
+
+    fn settlers(&self) -> usize {
+        2
     }
 
     async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal> {

@@ -273,11 +273,19 @@ impl Store for PostgresStore {
 
     async fn settle(&self, settlements: Arc<Vec<Settlement>>) -> Result<Vec<Settled>> {
         let answers = self.inner.settle(&settlements).await.map_err(Fault::into_error)?;
-        let waits = |settlement: &Settlement| matches!(settlement.transition.state, State::Waiting { .. });
-        if settlements.iter().any(|settlement| waits(settlement) || settlement.job.extras.is_some()) {
+        let claimable = |(settlement, answer): (&Settlement, &Settled)| {
+            let waits = matches!(settlement.transition.state, State::Waiting { .. });
+            *answer == Settled::Applied && waits || settlement.job.extras().ordering_key.is_some()
+        };
+        if settlements.iter().zip(&answers).any(claimable) {
             self.inner.woke();
         }
         Ok(answers)
+    }
+
+    fn settlers(&self) -> usize {
+        // One keeps one core of the database busy, and claims keep another half.
+        2
     }
 
     async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal> {

@@ -4,6 +4,7 @@
 //! Every case puts at least two jobs into the store, so that a statement which forgets to say which job it means
 //! cannot pass.
 
+pub mod again;
 pub mod claim;
 pub mod enqueue;
 pub mod keep;
@@ -103,6 +104,15 @@ macro_rules! conformance_cases {
                 a_settlement_after_a_cancel_changes_nothing
                 a_settlement_for_a_job_that_is_forgotten_changes_nothing
                 work_finished_after_its_lease_still_counts_while_nobody_ended_it
+            }
+            again {
+                a_retry_that_is_due_at_once_is_claimed_with_its_settlement
+                only_what_is_due_at_once_is_claimed_with_its_settlement
+                what_a_paused_queue_or_an_order_holds_back_is_not_claimed_with_its_settlement
+                a_settlement_sent_again_is_told_again_that_the_job_goes_on
+                what_was_claimed_with_a_settlement_is_lost_with_its_holder
+                what_was_claimed_with_a_settlement_can_be_taken_away
+                nothing_is_claimed_with_a_settlement_for_a_holder_that_is_gone
             }
             lease {
                 a_renewal_keeps_everything_its_holder_claimed

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redrive::{
-    Attempt, Failure, GiveUp, JitterKind, NewJob, OnRetry, Policy, Queue, State, Timestamp, days, hours,
-    millis, mins, secs,
+    Attempt, Failure, GiveUp, JitterKind, NewJob, OnRetry, Policy, Queue, State, StateName, Timestamp, days,
+    hours, millis, mins, secs,
 };
 
 use super::kit::{Diary, Task, detail, is_success, paused, start, task, wait_for};
@@ -185,4 +185,40 @@ async fn a_failing_operation_holds_its_followers_back_and_returns_by_itself() {
 async fn a_failing_operation_lets_its_followers_pass_where_the_queue_says_so() {
     let expected = [("1", 0), ("2", 0), ("3", 0), ("1", 2)].map(|(name, at)| (name.to_owned(), at));
     assert_eq!(order_with(OnRetry::LetPass).await, expected);
+}
+
+/// The order in which one place runs a job that fails this often, always due again at once, and one behind it.
+async fn order_beside_one_that_fails(failures: u32) -> Vec<(&'static str, u32)> {
+    let (builder, _) = paused();
+    let runs = Diary::new();
+    let notes = runs.clone();
+    let handler = move |attempt: Attempt<Task>| {
+        let fails = attempt.payload.name == "eager" && attempt.number <= failures;
+        notes.note((if attempt.payload.name == "eager" { "eager" } else { "behind" }, attempt.number));
+        async move {
+            tokio::time::sleep(millis(1)).await;
+            if fails { Err(Failure::retry("not yet")) } else { Ok(()) }
+        }
+    };
+    let policy = Policy::immediate().attempts(20);
+    let queue = Queue::new("default").concurrency(1).policy(policy);
+    let engine = builder.queue(queue).handle(handler).build().unwrap();
+    let jobs = engine.enqueue_all(["eager", "behind"].map(task)).await.unwrap();
+    engine.drain().await.unwrap();
+    let eager = detail(&engine, jobs[0].id).await;
+    assert_eq!(eager.job.state.name(), StateName::Succeeded);
+    assert_eq!((eager.job.ledger.failures, eager.attempts.len()), (failures, failures as usize));
+    runs.entries()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_retry_that_is_due_at_once_does_not_wait_behind_others() {
+    let runs = order_beside_one_that_fails(2).await;
+    assert_eq!(runs, [("eager", 1), ("eager", 2), ("eager", 3), ("behind", 1)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_goes_on_failing_at_once_lets_others_have_their_turn() {
+    let runs = order_beside_one_that_fails(9).await;
+    assert_eq!(runs.iter().position(|run| *run == ("behind", 1)), Some(4), "after three retries in a row");
 }

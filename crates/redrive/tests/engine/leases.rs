@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use redrive::{
-    Attempt, Ending, Engine, Happening, JobDetail, Lending, MemoryStore, NewJob, Policy, Queue, Reason,
-    State, StateName, mins, secs,
+    Attempt, Ending, Engine, Failure, Happening, JobDetail, Lending, MemoryStore, NewJob, Policy, Queue,
+    Reason, State, StateName, mins, secs,
 };
 use tokio::sync::Notify;
 
@@ -134,6 +134,21 @@ async fn a_shutdown_lets_what_runs_finish_and_begins_nothing_new() {
     assert_eq!(detail(&engine, first.id).await.job.state, State::Succeeded { at: begin + secs(20) });
     let second = detail(&engine, second.id).await.job;
     assert_eq!((second.state.name(), second.ledger.attempt), (StateName::Waiting, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_a_job_that_fails_and_is_due_at_once_again_and_again() {
+    let (builder, _) = paused();
+    let failing = |_: Attempt<Task>| async { Err::<(), _>(Failure::retry("never")) };
+    let policy = Policy::immediate().attempts(1_000_000);
+    let engine = builder.queue(Queue::new("default").policy(policy)).handle(failing).build().unwrap();
+    let mut events = engine.events();
+    let job = engine.enqueue(task("restless")).await.unwrap();
+    let running = start(&engine);
+    wait_for(&mut events, |what| matches!(what, Happening::RetryScheduled { attempt: 2, .. })).await;
+    running.stop().await.unwrap();
+    let left = detail(&engine, job.id).await.job;
+    assert_eq!((left.state.name(), left.ledger.crashes), (StateName::Waiting, 0), "nobody holds it any more");
 }
 
 #[tokio::test(start_paused = true)]

@@ -132,7 +132,14 @@ pub(crate) async fn register(store: &PostgresStore, holder: HolderId) {
 
 pub(crate) fn ended((lease, job): &(Lease, Job), outcome: Outcome, now: Timestamp) -> Settlement {
     let transition = settle(job, outcome, now, &mut Rng::seeded(0));
-    Settlement { lease: *lease, job: Arc::new(job.clone()), transition, started_at: now, ended_at: now }
+    Settlement {
+        lease: *lease,
+        job: Arc::new(job.clone()),
+        transition,
+        started_at: now,
+        ended_at: now,
+        again: None,
+    }
 }
 
 pub(crate) async fn finish(store: &PostgresStore, held: &(Lease, Job), outcome: Outcome) -> Settled {

@@ -264,6 +264,9 @@ impl World {
 
     fn settle(&mut self, settlement: &Settlement) -> Settled {
         let Settlement { lease, transition, ended_at, .. } = settlement;
+        if self.goes_on(settlement) {
+            return Settled::Again;
+        }
         let Some(claim) = self.claims.get_mut(&lease.claim) else { return Settled::Refused };
         claim.lost.remove(&lease.seq);
         let listed = claim.held.get(&lease.seq) == Some(lease);
@@ -286,10 +289,26 @@ impl World {
         }
         self.totals.entry(row.job.queue.clone()).or_default().count(&row.job, transition);
         let note = Activity::of(&row.job, transition, *ended_at);
-        row.apply(transition.clone());
+        row.apply(transition);
         self.activity.extend(note);
         self.bound_activity();
-        Settled::Applied
+        match settlement.wanted_again() {
+            Some(again)
+                if !self.paused.contains(&settlement.job.queue)
+                    && self.holders.contains_key(&again.holder) =>
+            {
+                self.take(lease.seq, again.claim, again.holder, *ended_at);
+                Settled::Again
+            }
+            _ => Settled::Applied,
+        }
+    }
+
+    /// Whether the same settlement came before, and the job was claimed again with it.
+    fn goes_on(&self, settlement: &Settlement) -> bool {
+        let next = settlement.next_lease();
+        let claim = next.and_then(|lease| self.claims.get(&lease.claim));
+        claim.is_some_and(|claim| claim.held.get(&settlement.lease.seq) == next.as_ref())
     }
 
     pub(super) fn apply(
@@ -410,13 +429,9 @@ fn is_among(kinds: &Option<Kinds>, job: &Job) -> bool {
 }
 
 impl Row {
-    fn apply(&mut self, transition: Transition) {
-        self.job.ledger = transition.ledger;
-        self.job.state = transition.state;
-        self.output = transition.output;
-        if let Some(delay) = transition.delay {
-            self.job.extras_mut().last_delay = Some(delay);
-        }
+    fn apply(&mut self, transition: &Transition) {
+        transition.apply_to(&mut self.job);
+        self.output = transition.output.clone();
     }
 
     fn remember(&mut self, record: AttemptRecord) {

@@ -15,6 +15,8 @@ pub(super) enum Fault {
     LeaseLost,
     /// The holder that was to be ended lives, or holds more than was known.
     HolderLives,
+    /// What is in these queues, or everything if none is named, may not be claimed again: nothing of the call happened.
+    NotAgain(Vec<i32>),
     /// It was decided from something that has changed meanwhile.
     Changed,
     /// An id is there already.
@@ -34,7 +36,7 @@ impl Fault {
     pub(super) fn into_error(self) -> Error {
         match self {
             Fault::Refused(error) => error,
-            Fault::LeaseLost | Fault::HolderLives => {
+            Fault::LeaseLost | Fault::HolderLives | Fault::NotAgain(_) => {
                 Error::new(ErrorKind::LeaseLost, "the lease was lost before it could be settled")
             }
             Fault::Changed => Error::unavailable("the job kept changing while this was being decided")
@@ -59,6 +61,7 @@ impl Fault {
             "RD003" => Fault::Refused(queue_full(detail, hint.parse().unwrap_or(0))),
             "RD409" => Fault::LeaseLost,
             "RD410" => Fault::HolderLives,
+            "RD411" => Fault::NotAgain(detail.split(' ').filter_map(|id| id.parse().ok()).collect()),
             "22021" | "22P05" => Fault::unwritable(),
             "40001" => Fault::Changed,
             "23505" => Fault::Known,
@@ -144,6 +147,7 @@ impl std::fmt::Display for Fault {
             Fault::Refused(error) => error.fmt(f),
             Fault::LeaseLost => f.write_str("a lease was lost"),
             Fault::HolderLives => f.write_str("the holder lives"),
+            Fault::NotAgain(_) => f.write_str("nothing may be claimed again"),
             Fault::Changed => f.write_str("it has changed meanwhile"),
             Fault::Known => f.write_str("the id is there already"),
             Fault::Broken(what) | Fault::Foreign(what) => f.write_str(what),

@@ -49,22 +49,31 @@ impl Inner {
             .collect();
         let mut missed: Vec<Lease> = Vec::new();
         let mut sent_again = false;
+        // One claim for a call.
+        let mut again = settlements.iter().find_map(Settlement::wanted_again);
+        let mut paused = BTreeSet::new();
         for _ in 0..TRIES_MAX {
-            let batch = Batch::of(self, settlements, &open, &missed).await?;
-            let (written, again) = batch.write(self, end.as_ref()).await;
-            sent_again |= again;
+            let batch = Batch::of(self, settlements, &open, &missed, again, &paused).await?;
+            let (written, sent_twice) = batch.write(self, end.as_ref()).await;
+            sent_again |= sent_twice;
             match written {
                 Ok(()) | Err(Fault::HolderLives) => {
                     if written.is_ok() {
-                        open.iter().for_each(|n| answers[*n] = Settled::Applied);
+                        for n in open {
+                            let goes_on = batch.goes_on(settlements[n].lease.seq);
+                            answers[n] = if goes_on { Settled::Again } else { Settled::Applied };
+                        }
                     } else {
                         missed.extend(open.iter().map(|n| settlements[*n].lease));
                     }
                     if sent_again {
                         self.recognise(settlements, &missed, &mut answers).await?;
                     }
+                    self.tell_again(settlements, &missed, &mut answers).await?;
                     return Ok(answers);
                 }
+                Err(Fault::NotAgain(queues)) if queues.is_empty() => again = None,
+                Err(Fault::NotAgain(queues)) => paused.extend(queues),
                 Err(Fault::LeaseLost) => {
                     let lost = self.lost(settlements, &open).await?;
                     missed.extend(lost.iter().map(|n| settlements[*n].lease));
@@ -132,6 +141,40 @@ impl Inner {
             let n = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
             if let Some(n) = n.checked_sub(1).and_then(|n| mine.get(n)) {
                 answers[*n] = Settled::Applied;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever sends a settlement again, because no answer came, learns what was claimed again with it: nobody else will
+    /// go on with it.
+    async fn tell_again(
+        &self,
+        settlements: &[Settlement],
+        missed: &[Lease],
+        answers: &mut [Settled],
+    ) -> Result<(), Fault> {
+        let next =
+            |settlement: &Settlement| settlement.next_lease().filter(|_| missed.contains(&settlement.lease));
+        let mine: BTreeSet<u128> = settlements.iter().filter_map(next).map(|lease| lease.claim.0).collect();
+        if mine.is_empty() {
+            return Ok(());
+        }
+        let claims: Vec<Uuid> = mine.into_iter().map(Uuid::from_u128).collect();
+        let rows = self.database.query(include_str!("again.sql"), &[(&claims, Type::UUID_ARRAY)]).await?;
+        let mut held = BTreeSet::new();
+        for row in rows {
+            held.insert((
+                row.try_get::<_, Uuid>(0)?.as_u128(),
+                row.try_get::<_, i64>(1)?,
+                row.try_get::<_, i32>(2)?,
+            ));
+        }
+        for (settlement, answer) in settlements.iter().zip(answers) {
+            if let Some(lease) = next(settlement)
+                && held.contains(&(lease.claim.0, lease.seq, as_i32(lease.attempt)))
+            {
+                *answer = Settled::Again;
             }
         }
         Ok(())

@@ -260,34 +260,48 @@ impl Core {
         let seq = found.seq();
         let claim = if found.is_suspect() { taking.alone } else { taking.batch };
         let run = Run { claim, attempt: found.standing.ledger.attempt, since: taking.now };
-        self.running.write().unwrap_or_else(PoisonError::into_inner).0.insert(seq, run);
-        self.claims.entry(claim).or_insert_with(|| ClaimState::of(taking.holder)).held.insert(seq);
+        self.runs(queue, seq, taking.holder, run);
         if let Some(key) = found.ordering_key.clone() {
             *self.keys_running.entry((queue, key)).or_default() += 1;
         }
-        self.queue(queue).running += 1;
         taking.jobs.push(Place { claim, standing: found.standing });
+    }
+
+    /// Notes that a job runs. Its claim is still to be written.
+    pub(super) fn runs(&mut self, queue: i64, seq: i64, holder: HolderId, run: Run) {
+        self.claims.entry(run.claim).or_insert_with(|| ClaimState::of(holder)).held.insert(seq);
+        self.running.write().unwrap_or_else(PoisonError::into_inner).0.insert(seq, run);
+        self.queue(queue).running += 1;
     }
 
     fn write_claims(&mut self, taking: &Taking) -> Result<(), Fault> {
         for id in [taking.batch, taking.alone] {
-            let mut listed = String::from("[");
-            for place in taking.jobs.iter().filter(|place| place.claim == id) {
-                let comma = if listed.len() > 1 { "," } else { "" };
-                let Standing { seq, ledger, .. } = place.standing;
-                write!(listed, "{comma}[{seq},{}]", ledger.attempt).expect("writing to a string");
-            }
-            listed.push(']');
-            if listed.len() > 2 {
-                let mut statement = self.conn.prepare_cached(include_str!("claim_insert.sql"))?;
-                statement.execute(params![
-                    hex(id.0),
-                    hex(taking.holder.0),
-                    taking.now.as_millis(),
-                    listed
-                ])?;
-            }
+            let places = taking.jobs.iter().filter(|place| place.claim == id);
+            let jobs = places.map(|place| (place.standing.seq, place.standing.ledger.attempt)).collect();
+            self.write_claim(id, taking.holder, taking.now, jobs)?;
         }
+        Ok(())
+    }
+
+    /// One row for a whole batch; none for nothing.
+    pub(super) fn write_claim(
+        &mut self,
+        id: ClaimId,
+        holder: HolderId,
+        at: Timestamp,
+        jobs: Vec<(i64, u32)>,
+    ) -> Result<(), Fault> {
+        if jobs.is_empty() {
+            return Ok(());
+        }
+        let mut listed = String::from("[");
+        for (seq, attempt) in jobs {
+            let comma = if listed.len() > 1 { "," } else { "" };
+            write!(listed, "{comma}[{seq},{attempt}]").expect("writing to a string");
+        }
+        listed.push(']');
+        let mut statement = self.conn.prepare_cached(include_str!("claim_insert.sql"))?;
+        statement.execute(params![hex(id.0), hex(holder.0), at.as_millis(), listed])?;
         Ok(())
     }
 

@@ -1,6 +1,7 @@
 //! Attempts end, and leases with them. Every write names its fence.
 
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
 use rusqlite::{Connection, params};
@@ -14,18 +15,46 @@ use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
 use crate::machine::{self, Transition};
 use crate::stats::Activity;
 use crate::store::{
-    ClaimId, Expired, Expiry, HISTORY_FIRST, HISTORY_LAST, HolderId, Lease, Renewal, Settled, Settlement,
+    Again, ClaimId, Expired, Expiry, HISTORY_FIRST, HISTORY_LAST, HolderId, Lease, Renewal, Settled,
+    Settlement,
 };
 
 impl Core {
     pub(super) fn settle(&mut self, settlements: &[Settlement]) -> Result<Vec<Settled>, Fault> {
+        let again = settlements.iter().filter_map(|settlement| Some(settlement.again?.claim));
+        let repeated: BTreeSet<ClaimId> = again.filter(|id| self.claims.contains_key(id)).collect();
         let mut answers = self.settle_plain(settlements)?;
         for (answer, settlement) in answers.iter_mut().zip(settlements) {
             if answer.is_none() {
                 *answer = Some(self.settle_one(settlement)?);
             }
         }
-        Ok(answers.into_iter().map(|answer| answer.unwrap_or(Settled::Refused)).collect())
+        let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or(Settled::Refused)).collect();
+        self.write_claims_again(settlements, &answers, &repeated)?;
+        Ok(answers)
+    }
+
+    /// One row for all that were claimed again together.
+    fn write_claims_again(
+        &mut self,
+        settlements: &[Settlement],
+        answers: &[Settled],
+        repeated: &BTreeSet<ClaimId>,
+    ) -> Result<(), Fault> {
+        let mut claims: BTreeMap<ClaimId, Vec<&Settlement>> = BTreeMap::new();
+        for (settlement, answer) in settlements.iter().zip(answers) {
+            if let (Settled::Again, Some(Again { claim, .. })) = (answer, settlement.again)
+                && !repeated.contains(&claim)
+            {
+                claims.entry(claim).or_default().push(settlement);
+            }
+        }
+        for (id, listed) in claims {
+            let Some(Settlement { again: Some(again), ended_at, .. }) = listed.first() else { continue };
+            let jobs = listed.iter().map(|it| (it.lease.seq, it.lease.attempt + 1)).collect();
+            self.write_claim(id, again.holder, *ended_at, jobs)?;
+        }
+        Ok(())
     }
 
     /// The same as [`Core::settle_one`] for jobs that succeeded at once and have nothing special, with the statements
@@ -36,7 +65,7 @@ impl Core {
         let mut delete = conn.prepare_cached(include_str!("settle_delete.sql"))?;
         let mut insert = conn.prepare_cached(include_str!("settle_plain_done.sql"))?;
         let mut answers = Vec::with_capacity(settlements.len());
-        for Settlement { lease, job, transition, started_at, ended_at } in settlements {
+        for Settlement { lease, job, transition, started_at, ended_at, .. } in settlements {
             let queue = queue_ids.get(&job.queue).and_then(|id| queues.get_mut(id));
             let (true, Some(queue)) = (lease.is_for(job) && is_plain(job, transition), queue) else {
                 answers.push(None);
@@ -70,7 +99,10 @@ impl Core {
     }
 
     fn settle_one(&mut self, settlement: &Settlement) -> Result<Settled, Fault> {
-        let Settlement { lease, job, transition, started_at, ended_at } = settlement;
+        let Settlement { lease, job, transition, started_at, ended_at, .. } = settlement;
+        if self.goes_on(settlement) {
+            return Ok(Settled::Again);
+        }
         if !lease.is_for(job) || !self.strike_off(lease.claim, lease.seq, lease.attempt)? {
             return Ok(Settled::Refused);
         }
@@ -92,7 +124,20 @@ impl Core {
         self.queue(queue).news.count(job, transition);
         self.note(Activity::of(job, transition, *ended_at))?;
         self.let_next_go(queue, job.extras().ordering_key.as_deref())?;
-        Ok(Settled::Applied)
+        match settlement.wanted_again() {
+            Some(again) if !self.queue(queue).paused && self.holders.contains_key(&again.holder) => {
+                let run = Run { claim: again.claim, attempt: lease.attempt + 1, since: *ended_at };
+                self.runs(queue, lease.seq, again.holder, run);
+                Ok(Settled::Again)
+            }
+            _ => Ok(Settled::Applied),
+        }
+    }
+
+    /// Whether the same settlement came before, and the job was claimed again with it.
+    fn goes_on(&self, settlement: &Settlement) -> bool {
+        let Some(Lease { seq, claim, attempt, .. }) = settlement.next_lease() else { return false };
+        self.run_of(seq).is_some_and(|run| run.is(claim, attempt))
     }
 
     /// Takes a job off its claim; whether it was still there. The last one takes the claim with it.

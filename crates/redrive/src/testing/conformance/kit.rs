@@ -12,8 +12,8 @@ use crate::policy::Policy;
 use crate::queue::{OnRetry, Queue};
 use crate::span::secs;
 use crate::store::{
-    Claim, ClaimId, Claimed, Enqueued, Filter, HolderId, How, JobDetail, Lease, Page, QueueCounts, Settled,
-    Settlement, Store, Want,
+    Again, Claim, ClaimId, Claimed, Enqueued, Filter, HolderId, How, JobDetail, Lease, Page, QueueCounts,
+    Settled, Settlement, Store, Want,
 };
 
 /// The queue of jobs that name none.
@@ -150,7 +150,21 @@ impl Kit {
     pub(super) fn settlement(&self, (lease, job): &Held, outcome: Outcome) -> Settlement {
         let transition = machine::settle(job, outcome, self.now, &mut job.id.rng(job.attempt()));
         let (started_at, ended_at) = (self.now, self.now);
-        Settlement { lease: *lease, job: Arc::new(job.clone()), transition, started_at, ended_at }
+        Settlement {
+            lease: *lease,
+            job: Arc::new(job.clone()),
+            transition,
+            started_at,
+            ended_at,
+            again: None,
+        }
+    }
+
+    /// What a failed attempt came to, with the wish to go on with the job at once.
+    pub(super) fn again(&mut self, held: &Held) -> Settlement {
+        let claim = ClaimId(self.rng.next_u128());
+        let again = Some(Again { holder: self.holder, claim });
+        Settlement { again, ..self.settlement(held, failure()) }
     }
 
     pub(super) async fn settle(&self, settlements: Vec<Settlement>) -> Vec<Settled> {

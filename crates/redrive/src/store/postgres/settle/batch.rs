@@ -1,7 +1,7 @@
 //! The columns of a batch of settlements, as `redrive.settle` takes them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use tokio_postgres::types::Type;
@@ -16,7 +16,7 @@ use crate::clock::Timestamp;
 use crate::job::{Ending, Ledger, State};
 use crate::machine::Transition;
 use crate::stats::{Activity, Tally};
-use crate::store::{HISTORY_FIRST, HISTORY_LAST, Lease, Settlement};
+use crate::store::{Again, HISTORY_FIRST, HISTORY_LAST, Lease, Settlement};
 
 /// The columns of a batch, as the function takes them.
 #[derive(Default)]
@@ -32,12 +32,28 @@ pub(super) struct Batch {
     missed: (Vec<Uuid>, Vec<i64>),
     pub(super) tallies: BTreeMap<i32, Tally>,
     notes: Notes,
+    again: Option<Again>,
+    goes_on: GoesOn,
 }
 
-/// Succeeded at the first attempt, with nothing special.
+/// Those that are claimed again with their settlement.
+#[derive(Default)]
+struct GoesOn {
+    at: i64,
+    queues: BTreeSet<i32>,
+    places: HashSet<i64>,
+    seq: Vec<i64>,
+    fence: Vec<i32>,
+    failures: Vec<i32>,
+    delay: Vec<Option<i64>>,
+    expires: Vec<Option<i64>>,
+}
+
+/// Succeeded with nothing special.
 #[derive(Default)]
 struct Plain {
     seq: Vec<i64>,
+    fence: Vec<i32>,
     started: Vec<i64>,
     ended: Vec<i64>,
 }
@@ -104,12 +120,15 @@ impl Batch {
         settlements: &[Settlement],
         open: &[usize],
         missed: &[Lease],
+        again: Option<Again>,
+        paused: &BTreeSet<i32>,
     ) -> Result<Batch, Fault> {
-        let mut batch = Batch::default();
+        let mut batch = Batch { again, ..Batch::default() };
         for n in open {
             let settlement = &settlements[*n];
             let queue = inner.names.queue_id(&inner.database, &settlement.job.queue).await?;
-            batch.add(settlement, queue);
+            let goes_on = again.is_some() && settlement.wanted_again() == again && !paused.contains(&queue);
+            batch.add(settlement, queue, goes_on);
         }
         for lease in missed {
             batch.missed.0.push(Uuid::from_u128(lease.claim.0));
@@ -118,20 +137,33 @@ impl Batch {
         Ok(batch)
     }
 
-    fn add(&mut self, settlement: &Settlement, queue: i32) {
-        let Settlement { lease, job, transition, started_at, ended_at } = settlement;
+    fn add(&mut self, settlement: &Settlement, queue: i32, goes_on: bool) {
+        let Settlement { lease, job, transition, started_at, ended_at, .. } = settlement;
         self.count_claim(*lease);
         self.tallies.entry(queue).or_default().count(job, transition);
+        self.notes.extend(Activity::of(job, transition, *ended_at));
         if is_plain(settlement) {
             self.plain.seq.push(lease.seq);
+            self.plain.fence.push(as_i32(lease.attempt));
             self.plain.started.push(started_at.as_millis());
             self.plain.ended.push(ended_at.as_millis());
             return;
         }
-        self.notes.extend(Activity::of(job, transition, *ended_at));
         let extras = job.extras();
         let expires = job.expires_with(&transition.ledger);
-        self.write_down(*lease, queue, transition, (*started_at, *ended_at), expires, extras.key.as_deref());
+        if goes_on {
+            let next = self.go_on(*lease, queue, transition, *ended_at, expires);
+            self.remember(*lease, transition, (*started_at, *ended_at), next);
+        } else {
+            self.write_down(
+                *lease,
+                queue,
+                transition,
+                (*started_at, *ended_at),
+                expires,
+                extras.key.as_deref(),
+            );
+        }
         if let Some(key) = &extras.ordering_key {
             self.lanes.insert(queue);
             self.turns.insert((queue, key.clone()));
@@ -141,6 +173,11 @@ impl Batch {
             self.trims.0.push(lease.seq);
             self.trims.1.push(as_i32(newest - HISTORY_LAST));
         }
+    }
+
+    /// Whether the job in this place is claimed again.
+    pub(super) fn goes_on(&self, seq: i64) -> bool {
+        self.goes_on.places.contains(&seq)
     }
 
     pub(super) fn count_claim(&mut self, lease: Lease) {
@@ -159,12 +196,17 @@ impl Batch {
         let now = end.map(|end| end.now.as_millis());
         let known = end.map(|end| end.known).unwrap_or_default();
         let first = as_i32(HISTORY_FIRST);
-        let Batch { waits, finals, attempts, .. } = self;
-        let arguments: [Argument<'_>; 61] = [
+        let Batch { waits, finals, attempts, goes_on, .. } = self;
+        let again = self.again.filter(|_| !goes_on.seq.is_empty());
+        let again_holder = again.map(|again| Uuid::from_u128(again.holder.0));
+        let again = again.map(|again| Uuid::from_u128(again.claim.0));
+        let again_queues: Vec<i32> = goes_on.queues.iter().copied().collect();
+        let arguments: [Argument<'_>; 71] = [
             (&lanes, Type::INT4_ARRAY),
             (&claims, Type::UUID_ARRAY),
             (&counts, Type::INT4_ARRAY),
             (&self.plain.seq, Type::INT8_ARRAY),
+            (&self.plain.fence, Type::INT4_ARRAY),
             (&self.plain.started, Type::INT8_ARRAY),
             (&self.plain.ended, Type::INT8_ARRAY),
             (&waits.seq, Type::INT8_ARRAY),
@@ -222,6 +264,15 @@ impl Batch {
             (&holder, Type::UUID),
             (&now, Type::INT8),
             (&known, Type::INT8_ARRAY),
+            (&again_holder, Type::UUID),
+            (&again, Type::UUID),
+            (&goes_on.at, Type::INT8),
+            (&again_queues, Type::INT4_ARRAY),
+            (&goes_on.seq, Type::INT8_ARRAY),
+            (&goes_on.fence, Type::INT4_ARRAY),
+            (&goes_on.failures, Type::INT4_ARRAY),
+            (&goes_on.delay, Type::INT8_ARRAY),
+            (&goes_on.expires, Type::INT8_ARRAY),
         ];
         let (rows, again) = inner.database.query_again(include_str!("../settle.sql"), &arguments).await;
         (rows.map(drop), again)
@@ -239,9 +290,42 @@ impl Batch {
         key: Option<&str>,
     ) {
         let next = self.write_state(lease, queue, transition, started_at, expires, key);
-        if transition.ending == Ending::Succeeded {
-            return;
+        if transition.ending != Ending::Succeeded {
+            self.remember(lease, transition, (started_at, ended_at), next);
         }
+    }
+
+    /// Claims it again; says since when it is due.
+    fn go_on(
+        &mut self,
+        lease: Lease,
+        queue: i32,
+        transition: &Transition,
+        ended_at: Timestamp,
+        expires: Option<Timestamp>,
+    ) -> Option<i64> {
+        let goes_on = &mut self.goes_on;
+        goes_on.at = goes_on.at.max(ended_at.as_millis());
+        goes_on.queues.insert(queue);
+        goes_on.places.insert(lease.seq);
+        goes_on.seq.push(lease.seq);
+        goes_on.fence.push(as_i32(lease.attempt));
+        goes_on.failures.push(as_i32(transition.ledger.failures));
+        goes_on.delay.push(transition.delay.map(as_millis));
+        goes_on.expires.push(expires.map(Timestamp::as_millis));
+        match transition.state {
+            State::Waiting { due_at, .. } => Some(due_at.as_millis()),
+            _ => None,
+        }
+    }
+
+    fn remember(
+        &mut self,
+        lease: Lease,
+        transition: &Transition,
+        (started_at, ended_at): (Timestamp, Timestamp),
+        next: Option<i64>,
+    ) {
         let attempts = &mut self.attempts;
         attempts.seq.push(lease.seq);
         attempts.attempt.push(as_i32(lease.attempt) + 1);
@@ -320,16 +404,17 @@ impl Extend<Activity> for Notes {
     }
 }
 
-/// It succeeded at its first attempt, and nothing else hangs on it.
+/// It succeeded, and nothing else hangs on it: what is to be written is in the row that is there.
 fn is_plain(settlement: &Settlement) -> bool {
     let Settlement { lease, job, transition, ended_at, .. } = settlement;
-    let first = Ledger { attempt: 1, ..Ledger::default() };
-    lease.attempt == 0
+    let Ledger { attempt, failures, .. } = transition.ledger;
+    transition.ledger == Ledger { attempt, failures, ..Ledger::default() }
+        && (attempt, failures) == (lease.attempt + 1, job.ledger.failures)
         && transition.ending == Ending::Succeeded
-        && transition.ledger == first
         && transition.state == State::Succeeded { at: *ended_at }
         && transition.output.is_none()
-        && job.extras.is_none()
+        && job.extras().key.is_none()
+        && job.extras().ordering_key.is_none()
 }
 
 /// The one character that PostgreSQL's text cannot hold must not keep an ending from being written.

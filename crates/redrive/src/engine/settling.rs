@@ -1,0 +1,152 @@
+//! What attempts came to is written down; and what is due again at once goes on where it is.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use super::attempt::Why;
+use super::shift::{Desk, RETRY_FIRST, RETRY_MAX, Step};
+use crate::store::{Again, Lease, Settled, Settlement};
+
+/// Settlements of one transaction.
+const SETTLE_MAX: usize = 4_096;
+/// How often in a row a job that is due again at once keeps its place. Then others that wait have their turn.
+const AGAIN_MAX: u32 = 3;
+
+/// Writes settlements. While one batch is on its way the next collects; what the store could not take is kept and
+/// tried again until it can.
+pub(super) async fn run(desk: Arc<Desk>, tray: usize) {
+    let tray = &desk.trays[tray];
+    loop {
+        let ended = tray.take(&desk.settling);
+        if ended.is_empty() {
+            tray.filled.notified().await;
+            continue;
+        }
+        let (batch, seats) = desk.batch(ended);
+        let batch = Arc::new(batch);
+        let mut pause = RETRY_FIRST;
+        let answers = loop {
+            match desk.inner.store.settle(batch.clone()).await {
+                Ok(answers) => break answers,
+                Err(error) => {
+                    tracing::error!(%error, "Cannot write what attempts came to; keeping it and trying again");
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(RETRY_MAX);
+                }
+            }
+        };
+        if desk.inner.dies(Step::Settled) {
+            desk.die();
+            return;
+        }
+        desk.inner.settled(&batch, &answers);
+        if batch.iter().any(|settlement| settlement.job.is_suspect()) {
+            // Not before it is written that this one was not the culprit.
+            desk.suspect.store(false, Ordering::Release);
+        }
+        // Before it looks as if nothing were left to do.
+        desk.go_on(&batch, &seats, &answers);
+        desk.settling.fetch_sub(batch.len(), Ordering::AcqRel);
+        desk.ended.notify_one();
+    }
+}
+
+/// What waits to be settled.
+#[derive(Default)]
+pub(super) struct Tray {
+    ended: Mutex<Vec<Ended>>,
+    filled: Notify,
+}
+
+impl Tray {
+    fn ended(&self) -> MutexGuard<'_, Vec<Ended>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what one transaction settles. At no moment does it look as if nothing were left to do.
+    fn take(&self, settling: &AtomicUsize) -> Vec<Ended> {
+        let mut ended = self.ended();
+        let take = ended.len().min(SETTLE_MAX);
+        settling.fetch_add(take, Ordering::AcqRel);
+        ended.drain(..take).collect()
+    }
+}
+
+/// Where a job runs, where it is settled, and how often in a row it has kept its place.
+#[derive(Clone, Copy)]
+pub(super) struct Seat {
+    pub(super) place: Option<usize>,
+    pub(super) tray: usize,
+    pub(super) kept: u32,
+}
+
+/// An attempt that is over and to be settled. One that would go on has kept its seat.
+pub(super) struct Ended {
+    settlement: Settlement,
+    kept: Option<Seat>,
+}
+
+impl Desk {
+    /// What has ended and is not yet written down.
+    pub(super) fn unsettled(&self) -> usize {
+        // In this order: what is taken from a tray meanwhile is counted twice, and not never.
+        let waiting: usize = self.trays.iter().map(|tray| tray.ended().len()).sum();
+        waiting + self.settling.load(Ordering::Acquire)
+    }
+
+    pub(super) fn finished(&self, lease: Lease, seat: Seat, settlement: Option<Settlement>) {
+        let goes_on = seat.kept < AGAIN_MAX && !self.closing.load(Ordering::Acquire);
+        let kept =
+            settlement.as_ref().filter(|settlement| goes_on && settlement.is_due_again()).map(|_| seat);
+        // In this order: at no moment does it look as if nothing were left to do.
+        if let Some(settlement) = settlement {
+            let tray = &self.trays[seat.tray];
+            tray.ended().push(Ended { settlement, kept });
+            tray.filled.notify_one();
+        }
+        self.running().remove(&(lease.seq, lease.claim));
+        if kept.is_none() {
+            self.stand_up(seat);
+        }
+        self.ended.notify_one();
+    }
+
+    /// What to settle in one call, with the seats that were kept. All that go on share one new claim.
+    fn batch(&self, ended: Vec<Ended>) -> (Vec<Settlement>, Vec<Option<Seat>>) {
+        let again = ended.iter().any(|ended| ended.kept.is_some()).then(|| Again {
+            holder: self.holder.lock().unwrap_or_else(PoisonError::into_inner).id,
+            claim: self.inner.new_claims()[0],
+        });
+        let split = |Ended { mut settlement, kept }| {
+            settlement.again = again.filter(|_| kept.is_some());
+            (settlement, kept)
+        };
+        ended.into_iter().map(split).unzip()
+    }
+
+    /// Those whose settlement was written, and which the store has claimed again with it, go on where they are.
+    fn go_on(self: &Arc<Desk>, batch: &[Settlement], seats: &[Option<Seat>], answers: &[Settled]) {
+        let mut ready = Vec::new();
+        for ((settlement, seat), answer) in batch.iter().zip(seats).zip(answers) {
+            let Some(seat) = *seat else { continue };
+            match settlement.next_lease() {
+                Some(lease) if *answer == Settled::Again => {
+                    let seat = Seat { kept: seat.kept + 1, ..seat };
+                    ready.push(self.sit_down(lease, settlement.next_job(), seat));
+                }
+                _ => self.stand_up(seat),
+            }
+        }
+        let stop = if self.is_dead() {
+            Some(Why::Died)
+        } else {
+            self.closing.load(Ordering::Acquire).then_some(Why::Shutdown)
+        };
+        if let Some(why) = stop {
+            ready.iter().for_each(|start| start.stop.ask(why));
+        }
+        self.start_all(ready);
+    }
+}
