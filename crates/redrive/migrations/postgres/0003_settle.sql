@@ -29,7 +29,7 @@ CREATE FUNCTION redrive.settle(
     p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[],
     p_note_message text[],
     -- The end of a holder whose lease was over then, with everything it is known to hold.
-    p_holder uuid, p_now bigint, p_known bigint[],
+    p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[],
     -- Those that are due again at once, and are claimed again with their settlement: for whom, under which claim.
     p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[],
     p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]
@@ -47,7 +47,8 @@ BEGIN
         IF NOT FOUND OR EXISTS (
             SELECT 1
             FROM redrive.running AS r JOIN redrive.live AS l ON l.seq = r.seq AND l.attempt = r.attempt
-            WHERE r.holder = p_holder AND r.seq <> ALL (p_known)
+            WHERE r.holder = p_holder
+              AND (r.seq, r.attempt) NOT IN (SELECT k.seq, k.attempt FROM unnest(p_known, p_known_attempts) AS k (seq, attempt))
         ) THEN
             RAISE EXCEPTION 'the holder lives, or holds more than is known' USING ERRCODE = 'RD410';
         END IF;

@@ -1,7 +1,7 @@
 //! What must be true, kept outside the store: every call and its answer is entered here, and every answer that the
 //! entries so far do not allow is a broken promise. The whole store is compared with the book after each change.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::act::Doing;
@@ -9,6 +9,7 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Ending, Job, JobId, OnConflict, State};
 use crate::machine::{self, Admission};
+use crate::outcome::Outcome;
 use crate::queue::{OnRetry, Retention};
 use crate::span::secs;
 use crate::stats::Tally;
@@ -37,6 +38,8 @@ pub(super) struct Book {
     pub(super) pruned: Option<(Retention, Timestamp, u64)>,
     /// Attempts that have begun.
     pub(super) begun: BTreeMap<(JobId, u32), Doing>,
+    /// Leases that were given together with a settlement.
+    pub(super) went_on: HashSet<Lease>,
     /// Attempts whose handler is at work.
     pub(super) active: BTreeSet<(JobId, u32)>,
     /// No fault happens any more.
@@ -333,6 +336,7 @@ impl Book {
         demand!(entry.job.extras().ordering_key.is_none(), "job {id} was claimed again out of its turn");
         entry.running = Some((again.holder, lease, due_at));
         entry.job.state = State::Running { since: now };
+        self.went_on.insert(lease);
         self.seen.insert("claimed again at once");
         Ok(())
     }
@@ -348,7 +352,12 @@ impl Book {
         let job = &entry.job;
         let id = job.id;
         demand!(started_at <= ended_at, "job {id} ended before it began");
-        let outcome = super::check::outcome_of(transition, doing).map_err(|why| format!("job {id} {why}"))?;
+        // What goes on while its process shuts down is given back before it begins.
+        let unbegun = doing.is_none() && self.went_on.contains(lease);
+        let outcome = match transition.ending {
+            Ending::Interrupted if unbegun => Outcome::Interrupted,
+            _ => super::check::outcome_of(transition, doing).map_err(|why| format!("job {id} {why}"))?,
+        };
         let expected = machine::settle(job, outcome, *ended_at, &mut id.rng(job.attempt()));
         demand!(expected == *transition, "job {id} should go on as {expected:?}, not as {transition:?}");
         super::check::counters(job, transition)?;

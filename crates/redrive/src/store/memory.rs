@@ -101,8 +101,10 @@ impl Store for MemoryStore {
         now: Timestamp,
     ) -> Result<Vec<Settled>> {
         let mut world = self.world();
-        let known: BTreeSet<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
-        let more = world.held_by(holder).iter().any(|(lease, _)| !known.contains(&lease.seq));
+        let known: BTreeSet<(i64, u32)> =
+            settlements.iter().map(|settlement| (settlement.lease.seq, settlement.lease.attempt)).collect();
+        let more =
+            world.held_by(holder).iter().any(|(lease, _)| !known.contains(&(lease.seq, lease.attempt)));
         if more || world.holders.get(&holder).is_none_or(|until| *until > now) {
             return Ok(vec![Settled::Refused; settlements.len()]);
         }

@@ -121,6 +121,7 @@ macro_rules! conformance_cases {
                 once_an_expiry_is_recorded_its_holder_can_do_nothing_more
                 an_expiry_is_refused_when_the_lease_was_renewed_meanwhile
                 an_expiry_is_refused_when_its_holder_has_claimed_meanwhile
+                an_expiry_is_refused_when_its_holder_has_settled_and_claimed_a_job_again
                 an_expiry_leaves_what_was_settled_before_it
                 a_holder_that_holds_nothing_can_be_let_go
                 a_renewal_names_what_was_taken_away_until_its_holder_tries_to_settle_it

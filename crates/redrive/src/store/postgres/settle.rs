@@ -25,7 +25,7 @@ const TRIES_MAX: usize = 10;
 struct End<'a> {
     holder: HolderId,
     now: Timestamp,
-    known: &'a [i64],
+    known: &'a [Lease],
 }
 
 impl Inner {
@@ -227,7 +227,7 @@ impl Inner {
         settlements: &[Settlement],
         now: Timestamp,
     ) -> Result<Vec<Settled>, Fault> {
-        let known: Vec<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
+        let known: Vec<Lease> = settlements.iter().map(|settlement| settlement.lease).collect();
         self.settle_or_end(settlements, Some(End { holder, now, known: &known })).await
     }
 }

@@ -8,7 +8,7 @@ use rusqlite::{Connection, params};
 
 use super::Fault;
 use super::codec::{as_millis, final_columns, hex};
-use super::core::{Core, QuickSet, Run};
+use super::core::{Core, Run};
 use crate::clock::Timestamp;
 use crate::error::ErrorKind;
 use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
@@ -317,9 +317,12 @@ impl Core {
         settlements: &[Settlement],
         now: Timestamp,
     ) -> Result<Vec<Settled>, Fault> {
-        let known: QuickSet<i64> = settlements.iter().map(|settlement| settlement.lease.seq).collect();
-        let mut claims = self.claims.values().filter(|claim| claim.holder == holder);
-        let more = claims.any(|claim| !claim.held.is_subset(&known));
+        let known: BTreeMap<i64, u32> =
+            settlements.iter().map(|settlement| (settlement.lease.seq, settlement.lease.attempt)).collect();
+        let claims = self.claims.values().filter(|claim| claim.holder == holder);
+        let mut held = claims.flat_map(|claim| claim.held.iter());
+        // The same job may have been settled and claimed again since it was read.
+        let more = held.any(|seq| known.get(seq).copied() != self.run_of(*seq).map(|run| run.attempt));
         if more || self.holders.get(&holder).is_none_or(|until| *until > now) {
             return Ok(vec![Settled::Refused; settlements.len()]);
         }

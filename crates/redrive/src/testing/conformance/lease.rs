@@ -128,6 +128,24 @@ pub async fn an_expiry_is_refused_when_its_holder_has_claimed_meanwhile(store: A
     assert_eq!(ids(&kit.claim(1).await), [second]);
 }
 
+pub async fn an_expiry_is_refused_when_its_holder_has_settled_and_claimed_a_job_again(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let id = kit.put(mail(1)).await;
+    kit.put(mail(2).after(LEASE * 9)).await;
+    let first = kit.claim_one().await;
+    kit.advance(LEASE);
+    let settlements = vec![kit.settlement(&first, Outcome::Lost)];
+    kit.end(&first, failure()).await;
+    kit.advance(BACKOFF);
+    assert_eq!(kit.claim_one().await.0.job, id);
+    let answer = kit.store.expire(kit.holder, settlements, kit.now).await.expect("an expiry is answered");
+    assert_eq!(answer, [Settled::Refused], "the attempt that runs now is not the one that was named");
+    let gone = kit.holder;
+    assert_eq!(kit.crash(gone).await, [Settled::Applied]);
+    let ledger = kit.job(id).await.ledger;
+    assert_eq!((ledger.attempt, ledger.failures, ledger.crashes), (2, 1, 1), "its crash is counted");
+}
+
 pub async fn an_expiry_leaves_what_was_settled_before_it(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     kit.put(mail(1)).await;

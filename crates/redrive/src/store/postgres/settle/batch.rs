@@ -195,13 +195,15 @@ impl Batch {
         let holder = end.map(|end| Uuid::from_u128(end.holder.0));
         let now = end.map(|end| end.now.as_millis());
         let known = end.map(|end| end.known).unwrap_or_default();
+        let (known, known_attempts): (Vec<i64>, Vec<i32>) =
+            known.iter().map(|lease| (lease.seq, as_i32(lease.attempt))).unzip();
         let first = as_i32(HISTORY_FIRST);
         let Batch { waits, finals, attempts, goes_on, .. } = self;
         let again = self.again.filter(|_| !goes_on.seq.is_empty());
         let again_holder = again.map(|again| Uuid::from_u128(again.holder.0));
         let again = again.map(|again| Uuid::from_u128(again.claim.0));
         let again_queues: Vec<i32> = goes_on.queues.iter().copied().collect();
-        let arguments: [Argument<'_>; 71] = [
+        let arguments: [Argument<'_>; 72] = [
             (&lanes, Type::INT4_ARRAY),
             (&claims, Type::UUID_ARRAY),
             (&counts, Type::INT4_ARRAY),
@@ -264,6 +266,7 @@ impl Batch {
             (&holder, Type::UUID),
             (&now, Type::INT8),
             (&known, Type::INT8_ARRAY),
+            (&known_attempts, Type::INT4_ARRAY),
             (&again_holder, Type::UUID),
             (&again, Type::UUID),
             (&goes_on.at, Type::INT8),
