@@ -24,3 +24,5 @@ scripts/nextest.sh -p redrive-faults --all-features
 scripts/nextest.sh -p redrive --all-features --test postgres_faults -j 1
 scripts/nextest.sh -p redrive-server --test workers -j 1
 scripts/schemathesis.sh
+# A list over a million jobs, and 500 events a second with the overview open.
+scripts/dashboard.sh soak

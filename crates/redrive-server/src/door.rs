@@ -141,7 +141,7 @@ impl Door {
         let Some(tokens) = &self.tokens else {
             return guard::check_direct(head).map(|()| Who::local());
         };
-        if self.config.public.iter().any(|path| path == head.uri.path()) {
+        if self.config.public.iter().any(|path| path == head.uri.path()) || is_page(head.uri.path()) {
             return Ok(Who::nobody());
         }
         let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
@@ -149,6 +149,14 @@ impl Door {
         let from = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
         tokens.who(&head.headers, from, self.config.clock.now()).await
     }
+}
+
+/// Whether it is a page of the dashboard or one of its files: whoever has no token yet must be able to sign in.
+fn is_page(path: &str) -> bool {
+    #[cfg(feature = "dashboard")]
+    return crate::assets::is_public(path);
+    #[cfg(not(feature = "dashboard"))]
+    return path.is_empty();
 }
 
 /// The route's answer; where the route panics, an answer that says only under which id that was logged.

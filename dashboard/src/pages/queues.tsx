@@ -1,0 +1,139 @@
+// Our capacity: the queues, how full they are, and whether they hand out jobs. And the other side: the destinations that
+// jobs wait for.
+import { Pause, Play } from "lucide-react";
+import { useMemo } from "react";
+import { Link } from "wouter";
+import { usePauseQueue } from "../api/actions";
+import { useQueues, useSample } from "../api/queries";
+import type { QueueView } from "../api/schema";
+import { count, visible } from "../format";
+import { useWords } from "../i18n";
+import { Empty, PageTitle, Panel, Skeleton, Trouble } from "../parts/basics";
+import { useMay } from "../session";
+import { troubled } from "./overview";
+
+const columns =
+  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 md:grid-cols-[minmax(8rem,1fr)_12rem_5rem_5rem_7rem_7rem]";
+
+export function Queues() {
+  const { t } = useWords();
+  const { data, isLoading, error, refetch } = useQueues();
+  return (
+    <div className="space-y-4">
+      <PageTitle title={t("nav.queues")} />
+      <Panel title={t("queues.title")}>
+        <div className={`${columns} label border-b max-md:hidden`}>
+          <span>{t("queues.name")}</span>
+          <span>{t("queues.places")}</span>
+          <span className="text-right">{t("queues.waiting")}</span>
+          <span className="text-right">{t("queues.dead")}</span>
+          <span className="text-right">{t("queues.succeeded")}</span>
+          <span />
+        </div>
+        {error && !data && <Trouble error={error} again={refetch} />}
+        {isLoading && <Skeleton rows={3} />}
+        <div className="rows">
+          {data?.map((queue) => (
+            <QueueRow key={queue.name} queue={queue} />
+          ))}
+        </div>
+      </Panel>
+      <Destinations />
+    </div>
+  );
+}
+
+function QueueRow({ queue }: { queue: QueueView }) {
+  const { t, language } = useWords();
+  const may = useMay("operate");
+  const pause = usePauseQueue();
+  const link = (state: string) => `/jobs?queue=${encodeURIComponent(queue.name)}&state=${state}`;
+  return (
+    <div
+      data-row={`/jobs?queue=${encodeURIComponent(queue.name)}`}
+      tabIndex={-1}
+      className={`${columns} hover:bg-hover`}
+    >
+      <span className="flex min-w-0 items-center gap-2">
+        <Link to={`/jobs?queue=${encodeURIComponent(queue.name)}`} className="link cut font-medium">
+          {visible(queue.name)}
+        </Link>
+        {queue.paused && (
+          <span className="rounded border border-line-strong px-1 text-2xs text-soft">{t("queues.paused")}</span>
+        )}
+      </span>
+      <Places running={queue.running} places={queue.concurrency} />
+      <Link to={link("waiting")} className="link text-right font-mono text-xs">
+        {count(queue.waiting, language)}
+      </Link>
+      <Link to={link("dead")} className={`link text-right font-mono text-xs ${queue.dead > 0 ? "text-bad" : ""}`}>
+        {count(queue.dead, language)}
+      </Link>
+      <span className="text-right font-mono text-xs text-soft max-md:hidden">{count(queue.succeeded, language)}</span>
+      <span className="flex justify-end">
+        {may && (
+          <button
+            type="button"
+            data-key="p"
+            className="button"
+            disabled={pause.isPending}
+            onClick={() => pause.mutate({ name: queue.name, paused: !queue.paused })}
+          >
+            {queue.paused ? <Play aria-hidden className="size-3" /> : <Pause aria-hidden className="size-3" />}
+            {queue.paused ? t("queues.resume") : t("queues.pause")}
+          </button>
+        )}
+      </span>
+    </div>
+  );
+}
+
+/** How many places are in use of those that this server has. */
+function Places({ running, places }: { running: number; places?: number | null | undefined }) {
+  const { t } = useWords();
+  if (places == null) return <span className="text-2xs text-faint">{t("queues.elsewhere", { count: running })}</span>;
+  const share = Math.min(1, running / Math.max(1, places));
+  return (
+    <span className="flex items-center gap-2 text-xs">
+      <span aria-hidden="true" className="h-1.5 flex-1 overflow-hidden rounded-full bg-line">
+        <span className="block h-full bg-time" style={{ width: `${share * 100}%` }} />
+      </span>
+      <span className="font-mono text-2xs">{t("queues.inuse", { running, places })}</span>
+    </span>
+  );
+}
+
+function Destinations() {
+  const { t } = useWords();
+  const waiting = useSample("waiting");
+  const dead = useSample("dead");
+  const rows = useMemo(() => troubled(waiting.data?.items ?? [], dead.data?.items ?? []), [waiting.data, dead.data]);
+  return (
+    <Panel title={t("destinations.trouble")}>
+      {waiting.isLoading && <Skeleton rows={3} />}
+      {!waiting.isLoading && rows.length === 0 && <Empty>{t("destinations.none")}</Empty>}
+      <div className="rows">
+        {rows.map((row) => {
+          const to = (state: string) => `/jobs?destination=${encodeURIComponent(row.name)}&state=${state}`;
+          return (
+            <div
+              key={row.name}
+              data-row={to("waiting")}
+              tabIndex={-1}
+              className="grid grid-cols-[1fr_auto_auto] gap-4 px-3.5 py-2 hover:bg-hover"
+            >
+              <span className="cut font-medium">{visible(row.name)}</span>
+              <Link to={to("waiting")} className="link text-xs text-time">
+                {t("destinations.retrying", { count: row.retrying })}
+              </Link>
+              <Link to={to("dead")} className={`link text-xs ${row.dead > 0 ? "text-bad" : "text-faint"}`}>
+                {t("destinations.dead", { count: row.dead })}
+              </Link>
+            </div>
+          );
+        })}
+      </div>
+      {rows.length > 0 && <p className="label border-t px-3.5 py-1.5">{t("destinations.sample")}</p>}
+    </Panel>
+  );
+}
