@@ -20,7 +20,16 @@ const pages = [
 const views = [
   ["dark", { colorScheme: "dark", viewport: { width: 1440, height: 900 } }],
   ["light", { colorScheme: "light", viewport: { width: 1440, height: 900 } }],
-  ["phone", { colorScheme: "dark", viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, deviceScaleFactor: 2 }],
+  [
+    "phone",
+    {
+      colorScheme: "dark",
+      viewport: { width: 390, height: 844 },
+      isMobile: true,
+      hasTouch: true,
+      deviceScaleFactor: 2,
+    },
+  ],
 ];
 
 mkdirSync(folder, { recursive: true });

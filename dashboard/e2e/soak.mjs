@@ -37,12 +37,20 @@ async function millionJobs(browser) {
   const server = await startServer({ env: { REDRIVE_DURABILITY: "relaxed" } });
   try {
     await fill(server, 1_000, 0);
-    const few = [await firstRows(browser, server, "/jobs"), await firstRows(browser, server, "/jobs?kind=later&state=waiting")];
+    const few = [
+      await firstRows(browser, server, "/jobs"),
+      await firstRows(browser, server, "/jobs?kind=later&state=waiting"),
+    ];
     await fill(server, JOBS, 1_000);
-    const many = [await firstRows(browser, server, "/jobs"), await firstRows(browser, server, "/jobs?kind=later&state=waiting")];
+    const many = [
+      await firstRows(browser, server, "/jobs"),
+      await firstRows(browser, server, "/jobs?kind=later&state=waiting"),
+    ];
     for (const [index, name] of ["all jobs", "filtered by kind and state"].entries()) {
       const ratio = many[index] / few[index];
-      console.log(`first rows, ${name}: ${few[index].toFixed(0)} ms with 1,000 jobs, ${many[index].toFixed(0)} ms with ${JOBS.toLocaleString("en")}: ${ratio.toFixed(2)} times`);
+      console.log(
+        `first rows, ${name}: ${few[index].toFixed(0)} ms with 1,000 jobs, ${many[index].toFixed(0)} ms with ${JOBS.toLocaleString("en")}: ${ratio.toFixed(2)} times`,
+      );
       assert.ok(ratio <= 3, `${name}: ${ratio} times as long`);
     }
   } finally {
@@ -87,7 +95,8 @@ async function eventStorm(browser) {
     await page.getByTestId("live").filter({ hasText: "Live" }).waitFor();
     const session = await page.context().newCDPSession(page);
     await session.send("Performance.enable");
-    const metric = async (name) => (await session.send("Performance.getMetrics")).metrics.find((one) => one.name === name).value;
+    const metric = async (name) =>
+      (await session.send("Performance.getMetrics")).metrics.find((one) => one.name === name).value;
     const heap = async () => {
       await session.send("HeapProfiler.collectGarbage");
       return metric("JSHeapUsedSize");
@@ -96,10 +105,12 @@ async function eventStorm(browser) {
     await storm(server, EVENTS, SECS / 4);
     const [busy, used, at] = [await metric("TaskDuration"), await heap(), performance.now()];
     const rate = await storm(server, EVENTS, SECS);
-    const share = (await metric("TaskDuration") - busy) / ((performance.now() - at) / 1_000);
+    const share = ((await metric("TaskDuration")) - busy) / ((performance.now() - at) / 1_000);
     const growth = (await heap()) / used;
     const dropped = await page.evaluate(() => globalThis.dropped);
-    console.log(`storm: ${rate.toFixed(0)} events/s for ${SECS} s; main thread busy ${(share * 100).toFixed(1)} %; heap ${(used / 1e6).toFixed(1)} MB, then ${growth.toFixed(2)} times that; ${dropped} connections dropped`);
+    console.log(
+      `storm: ${rate.toFixed(0)} events/s for ${SECS} s; main thread busy ${(share * 100).toFixed(1)} %; heap ${(used / 1e6).toFixed(1)} MB, then ${growth.toFixed(2)} times that; ${dropped} connections dropped`,
+    );
     assert.ok(rate >= EVENTS * 0.9, `only ${rate} events a second were made`);
     assert.ok(share < 0.5, `the main thread was busy ${share}`);
     assert.ok(growth < 1.3, `the heap grew to ${growth} times its size`);

@@ -23,7 +23,18 @@ export async function startServer({ args = [], env = {}, store } = {}) {
   let child;
   const server = { url: "", log: "", folder, store: url };
   server.start = async () => {
-    const all = ["serve", "--store", url, "--listen", listen, "--allow-egress", "127.0.0.0/8", "--log-format", "json", ...args];
+    const all = [
+      "serve",
+      "--store",
+      url,
+      "--listen",
+      listen,
+      "--allow-egress",
+      "127.0.0.0/8",
+      "--log-format",
+      "json",
+      ...args,
+    ];
     // With nothing of this environment: a server refuses variables of the form REDRIVE_… that it does not know.
     child = spawn(binary, all, { cwd: folder, env, stdio: ["ignore", "ignore", "pipe"] });
     const logged = new Promise((resolve, reject) => {
@@ -76,7 +87,12 @@ export async function startDestination() {
   return {
     url,
     set: (path, status, text = "", headers = {}) => answers.set(path, { status, text, headers }),
-    job: (path, policy, fields = {}) => ({ kind: "http", payload: { method: "POST", url: url + path }, policy, ...fields }),
+    job: (path, policy, fields = {}) => ({
+      kind: "http",
+      payload: { method: "POST", url: url + path },
+      policy,
+      ...fields,
+    }),
     end: async () => {
       http.closeAllConnections();
       http.close();
@@ -85,7 +101,11 @@ export async function startDestination() {
   };
 }
 
-export const fixed = (delay, maxRetries) => ({ backoff: { kind: "fixed", delay }, jitter: { kind: "none" }, maxRetries });
+export const fixed = (delay, maxRetries) => ({
+  backoff: { kind: "fixed", delay },
+  jitter: { kind: "none" },
+  maxRetries,
+});
 
 export function launch() {
   const path = process.env.CHROMIUM ?? "/usr/bin/chromium";
@@ -96,11 +116,19 @@ export function launch() {
 /** A page that remembers everything it should not have done. */
 export async function openPage(browser, options = {}) {
   const { script, ...given } = options;
-  const context = await browser.newContext({ viewport: { width: 1440, height: 900 }, locale: "en-US", colorScheme: "dark", reducedMotion: "reduce", ...given });
+  const context = await browser.newContext({
+    viewport: { width: 1440, height: 900 },
+    locale: "en-US",
+    colorScheme: "dark",
+    reducedMotion: "reduce",
+    ...given,
+  });
   context.setDefaultTimeout(30_000);
   if (script) await context.addInitScript(script);
   await context.addInitScript(() => {
-    document.addEventListener("securitypolicyviolation", (event) => console.error(`VIOLATION ${event.violatedDirective} ${event.blockedURI}`));
+    document.addEventListener("securitypolicyviolation", (event) =>
+      console.error(`VIOLATION ${event.violatedDirective} ${event.blockedURI}`),
+    );
   });
   const page = await context.newPage();
   page.trouble = [];
@@ -119,8 +147,12 @@ export async function openPage(browser, options = {}) {
 /** What axe finds wrong, in a line each. */
 export async function violations(page) {
   await page.evaluate(axe.source);
-  const { violations: found } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ["violations"] }));
-  return found.flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.target.join(" ")} ${node.failureSummary ?? ""}`));
+  const { violations: found } = await page.evaluate(() =>
+    globalThis.axe.run(document, { resultTypes: ["violations"] }),
+  );
+  return found.flatMap((one) =>
+    one.nodes.map((node) => `${one.id}: ${node.target.join(" ")} ${node.failureSummary ?? ""}`),
+  );
 }
 
 /** Waits until it is so, by asking; for what has no event to wait for. */

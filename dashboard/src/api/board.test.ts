@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { retryItem } from "../testing/server";
-import { afterEvents, afterList, type Board, type JobEvent, LEAVES_AFTER_MS, ordered, swept } from "./board";
+import { afterEvents, afterList, type Board, type JobEvent, LEAVES_AFTER_MS, ordered, standing, swept } from "./board";
 
 const NOW = Date.parse("2026-11-16T12:00:00Z");
 const at = (ms: number) => new Date(NOW + ms).toISOString();
@@ -8,10 +8,11 @@ const item = (id: string, dueIn: number) => retryItem({ id, nextAttemptAt: at(du
 const event = (id: string, what: string, fields: Partial<JobEvent> = {}): JobEvent => {
   return { at: at(0), job: id, kind: "http", queue: "default", event: what, ...fields };
 };
+const ids = (board: Board, held?: Board) => ordered(board, held).rows.map((row) => row.item.id);
 const two = (): Board => afterList(new Map(), [item("a", 4_000), item("b", 1_000)], NOW);
 
 test("the next one stands first", () => {
-  expect(ordered(two())).toEqual({ ids: ["b", "a"], outside: 0 });
+  expect(ids(two())).toEqual(["b", "a"]);
 });
 
 test("a row runs, fails and waits again with its new time, its error and one retry more", () => {
@@ -23,7 +24,7 @@ test("a row runs, fails and waits again with its new time, its error and one ret
     phase: "waiting",
     item: { attemptCount: 3, lastError: "busy", nextAttemptAt: at(8_000) },
   });
-  expect(ordered(board).ids).toEqual(["a", "b"]);
+  expect(ids(board)).toEqual(["a", "b"]);
 });
 
 test("a row leaves with its outcome, and only after it was seen", () => {
@@ -52,11 +53,13 @@ test("a row that was not due and is no longer listed is gone at once", () => {
   expect(afterList(two(), [item("b", 1_000)], NOW).has("a")).toBe(false);
 });
 
-test("while the order is held nothing moves, and what is new is counted", () => {
-  const held = ordered(two()).ids;
+test("while the order is held nothing moves, what has left stays to be seen, and what is new is counted", () => {
+  const held = standing(ordered(two()).rows);
   const board = afterList(two(), [item("a", -1), item("b", 1_000), item("c", 500)], NOW);
-  expect(ordered(board, held)).toEqual({ ids: ["b", "a"], outside: 1 });
-  expect(ordered(board).ids).toEqual(["a", "c", "b"]);
+  expect(ids(board, held)).toEqual(["b", "a"]);
+  expect(ordered(board, held).outside).toBe(1);
+  expect(ids(board)).toEqual(["a", "c", "b"]);
+  expect(ids(new Map(), held)).toEqual(["b", "a"]);
 });
 
 test("events about jobs that are not shown change nothing, not even the object", () => {

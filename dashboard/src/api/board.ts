@@ -107,15 +107,21 @@ export function swept(board: Board, now: number): Board {
   return new Map([...board].filter(([, row]) => stays(row)));
 }
 
-/** The next one first. While `held`, nothing moves: the order stays as it was, and what is new waits outside. */
-export function ordered(board: Board, held?: readonly string[]): { ids: string[]; outside: number } {
-  const byTime = (one: string, other: string) => {
-    const times = [one, other].map((id) => Date.parse(board.get(id)?.item.nextAttemptAt ?? ""));
-    return (times[0] ?? 0) - (times[1] ?? 0) || one.localeCompare(other);
-  };
-  if (!held) return { ids: [...board.keys()].sort(byTime), outside: 0 };
-  const known = new Set(held);
-  const ids = held.filter((id) => board.has(id));
-  const fresh = [...board.keys()].filter((id) => !known.has(id));
-  return { ids, outside: fresh.length + (held.length - ids.length) };
+/** The next one first. While `held`, nothing moves: rows stay where they were, also those that have left, and what is new
+ * waits outside. */
+export function ordered(board: Board, held?: Board): { rows: Row[]; outside: number } {
+  if (held) {
+    const rows = [...held].map(([id, row]) => board.get(id) ?? row);
+    return { rows, outside: [...board.keys()].filter((id) => !held.has(id)).length };
+  }
+  const due = (row: Row) => Date.parse(row.item.nextAttemptAt);
+  const rows = [...board.values()].sort(
+    (one, other) => due(one) - due(other) || one.item.id.localeCompare(other.item.id),
+  );
+  return { rows, outside: 0 };
+}
+
+/** The rows as they stand, to be held. */
+export function standing(rows: readonly Row[]): Board {
+  return new Map(rows.map((row) => [row.item.id, row]));
 }

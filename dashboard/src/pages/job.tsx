@@ -11,7 +11,7 @@ import { asCurl, copy } from "../copy";
 import { duration, visible } from "../format";
 import { type Key, kindName, useWords } from "../i18n";
 import { ActivityLine } from "../parts/activity-log";
-import { Ago, ClockTime, Countdown, Empty, Panel, Pips, Skeleton, StateTag, Trouble } from "../parts/basics";
+import { Ago, ClockTime, Countdown, Empty, Panel, Progressed, Skeleton, StateTag, Trouble } from "../parts/basics";
 import { EditPayload } from "../parts/edit-payload";
 import { JsonTree } from "../parts/json-tree";
 import { backoffText, type PolicyForm } from "../parts/retry-queue";
@@ -87,7 +87,7 @@ function Head({ job }: { job: DetailView }) {
           <Countdown until={job.dueAt} />
         </span>
       )}
-      <Pips made={job.failures} allowed={job.retriesAllowed} />
+      <Progressed job={job} />
       <button
         type="button"
         className="link inline-flex items-center gap-1 font-mono text-2xs text-faint"

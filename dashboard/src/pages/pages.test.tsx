@@ -89,7 +89,7 @@ const routes = {
   "GET /api/v1/policies/presets": () => presets,
   "POST /api/v1/policies/preview": () => ({
     policy: {},
-    lifetime: "3s",
+    retries: 2,
     delays: [
       { retry: 1, delay: "1s", delayMs: 1000, after: "1s" },
       { retry: 2, delay: "2s", delayMs: 2000, after: "3s" },

@@ -53,9 +53,12 @@ export function Policies() {
                 <>
                   <Delays delays={preview.data.delays} />
                   <p className="mt-2 text-xs text-faint">
-                    {preview.data.lifetime
-                      ? t("policy.lifetime", { count: preview.data.delays.length, lifetime: preview.data.lifetime })
-                      : t("policy.endless")}
+                    {preview.data.retries == null
+                      ? t("policy.endless")
+                      : t("policy.lifetime", {
+                          count: preview.data.retries,
+                          lifetime: preview.data.delays.at(-1)?.after ?? "0s",
+                        })}
                   </p>
                 </>
               )}

@@ -1,5 +1,6 @@
 // Small pieces that every page uses.
 import { type ReactNode, useId, useSyncExternalStore } from "react";
+import type { JobView } from "../api/schema";
 import { onTick, serverClock } from "../clock";
 import { ago, clockTime, countdown, wholeTime } from "../format";
 import { type Key, useWords } from "../i18n";
@@ -103,6 +104,21 @@ export function Pips({ made, allowed }: { made: number; allowed?: number | null 
       <span>{label}</span>
     </span>
   );
+}
+
+/** How far a job has come: of one that was given up early, how often it ran, since its retries were not what ended it. */
+export function Progressed({
+  job,
+}: {
+  job: Pick<JobView, "state" | "why" | "failures" | "attempt" | "retriesAllowed">;
+}) {
+  const { t } = useWords();
+  if (job.state === "dead" && job.why !== "exhausted") {
+    return <span className="whitespace-nowrap text-faint">{t("timeline.run", { run: String(job.attempt) })}</span>;
+  }
+  if (job.failures === 0) return null;
+  const { failures, retriesAllowed } = job;
+  return <Pips made={Math.min(failures, retriesAllowed ?? failures)} allowed={retriesAllowed} />;
 }
 
 export function Panel(props: {

@@ -6,7 +6,8 @@ import type { JobView } from "../api/schema";
 import { shortId, visible } from "../format";
 import { kindName, useWords } from "../i18n";
 import { useMay } from "../session";
-import { Ago, Countdown, Pips, StateTag } from "./basics";
+import { Ago, Countdown, Progressed, StateTag } from "./basics";
+import { useHold } from "./hold";
 
 export interface Selection {
   ids: ReadonlySet<string>;
@@ -24,22 +25,17 @@ export function useSelection(): Selection {
   return { ids, toggle, set: (all) => setIds(new Set(all)) };
 }
 
-/** While the pointer is over a list, the rows that were there stay where they were; what they say is kept up to date. */
-export function useHeldRows(jobs: readonly JobView[]) {
-  const [held, setHeld] = useState<readonly JobView[]>();
-  const fresh = new Map(jobs.map((job) => [job.id, job]));
-  const shown = held ? held.map((job) => fresh.get(job.id) ?? job) : jobs;
-  const known = new Set(held?.map((job) => job.id));
-  const outside = held ? jobs.filter((job) => !known.has(job.id)).length : 0;
-  return { shown, outside, hold: () => setHeld(jobs), release: () => setHeld(undefined) };
-}
-
 const columns =
   "grid grid-cols-[1.25rem_1fr_auto] items-center gap-x-3 gap-y-0.5 px-3.5 py-1.5 md:grid-cols-[1.25rem_9rem_minmax(7rem,1.3fr)_minmax(5rem,1fr)_7.5rem_5.5rem_6rem_10rem]";
 
 export function JobTable({ jobs, selection }: { jobs: readonly JobView[]; selection: Selection }) {
   const { t } = useWords();
-  const { shown, outside, hold, release } = useHeldRows(jobs);
+  const hold = useHold<readonly JobView[]>();
+  // Rows that were there stay where they were; what they say is kept up to date.
+  const fresh = new Map(jobs.map((job) => [job.id, job]));
+  const shown = hold.held ? hold.held.map((job) => fresh.get(job.id) ?? job) : jobs;
+  const known = new Set(shown.map((job) => job.id));
+  const outside = jobs.filter((job) => !known.has(job.id)).length;
   const isAll = shown.length > 0 && shown.every((job) => selection.ids.has(job.id));
   return (
     <div>
@@ -58,11 +54,7 @@ export function JobTable({ jobs, selection }: { jobs: readonly JobView[]; select
         <span className="max-md:hidden">{t("jobs.created")}</span>
         <span className="text-right">{outside > 0 && t("retry.held", { count: outside })}</span>
       </div>
-      <div
-        className="rows"
-        onPointerEnter={(event) => event.pointerType === "mouse" && hold()}
-        onPointerLeave={release}
-      >
+      <div className="rows" {...hold.over(() => jobs)}>
         {shown.map((job) => (
           <JobRow
             key={job.id}
@@ -92,9 +84,9 @@ function JobRow({ job, isSelected, toggle }: { job: JobView; isSelected: boolean
         checked={isSelected}
         onChange={toggle}
       />
-      <span className="cut max-md:order-1 max-md:col-start-2">
+      <span className="flex items-center gap-1.5 max-md:order-1 max-md:col-start-2">
         <StateTag state={job.state} />
-        {job.why && <span className="ml-1.5 text-2xs text-faint">{job.why}</span>}
+        {job.why && <span className="cut text-2xs text-faint">{job.why}</span>}
       </span>
       <Link to={`/jobs/${job.id}`} className="link cut" title={job.id}>
         <span className="font-medium">{kindName(t, job.kind)}</span>{" "}
@@ -102,7 +94,7 @@ function JobRow({ job, isSelected, toggle }: { job: JobView; isSelected: boolean
       </Link>
       <span className="cut text-soft max-md:hidden">{visible(job.destination ?? job.queue)}</span>
       <span className="text-2xs max-md:hidden">
-        {job.failures > 0 && <Pips made={job.failures} allowed={job.retriesAllowed} />}
+        <Progressed job={job} />
       </span>
       <span className="whitespace-nowrap text-2xs max-md:order-2 max-md:col-start-3">
         <JobTime job={job} />

@@ -1,15 +1,16 @@
 // What waits to be tried again, the next one first, with everything a person needs to leave it alone or to step in.
 import { CircleHelp, Clock, RefreshCw } from "lucide-react";
-import { useMemo, useRef, useState } from "react";
+import { useMemo } from "react";
 import { Link } from "wouter";
 import { useCancel, useRetryNow } from "../api/actions";
-import { ordered, type Row } from "../api/board";
+import { type Board, ordered, type Row, standing } from "../api/board";
 import { PENDING_MAX, useExplain, useJob, usePreview, useRetryBoard } from "../api/queries";
 import { duration, visible } from "../format";
 import { kindName, useWords } from "../i18n";
 import { useMay } from "../session";
 import { Countdown, Empty, Panel, Pips, Skeleton, StateTag, Trouble, WhileCounting } from "./basics";
 import { Popover } from "./dialog";
+import { useHold } from "./hold";
 
 interface RetryQueueProps {
   /** Called after a person has stepped in. */
@@ -21,11 +22,10 @@ interface RetryQueueProps {
 export function RetryQueuePanel({ onRefresh, show }: RetryQueueProps) {
   const { t } = useWords();
   const { board, isLoading, error, refetch, hasMore } = useRetryBoard(PENDING_MAX);
-  const [held, setHeld] = useState<string[]>();
-  const { ids, outside } = useMemo(() => ordered(board, held), [board, held]);
+  const hold = useHold<Board>();
+  const { rows, outside } = useMemo(() => ordered(board, hold.held), [board, hold.held]);
   const waiting = [...board.values()].filter((row) => row.phase === "waiting" || row.phase === "running").length;
-  const list = useRef<HTMLDivElement>(null);
-  const shown = show ? ids.slice(0, show) : ids;
+  const shown = show ? rows.slice(0, show) : rows;
   const badge = isLoading ? undefined : `${waiting}${hasMore ? "+" : ""}`;
   return (
     <Panel
@@ -34,9 +34,9 @@ export function RetryQueuePanel({ onRefresh, show }: RetryQueueProps) {
       tools={
         <>
           {outside > 0 && <span className="label">{t("retry.held", { count: outside })}</span>}
-          {show && ids.length > shown.length && (
+          {show && rows.length > shown.length && (
             <Link to="/retries" className="link text-xs text-soft">
-              {t("retry.all", { count: ids.length })}
+              {t("retry.all", { count: rows.length })}
             </Link>
           )}
         </>
@@ -44,18 +44,11 @@ export function RetryQueuePanel({ onRefresh, show }: RetryQueueProps) {
     >
       {error && board.size === 0 && <Trouble error={error} again={refetch} />}
       {isLoading && <Skeleton rows={show ?? 8} />}
-      {!isLoading && !error && ids.length === 0 && <Empty>{t("retry.empty")}</Empty>}
-      {/* The pointer over the list holds its order, so that nobody clicks what just moved there. */}
-      <div
-        ref={list}
-        className="rows"
-        onPointerEnter={(event) => event.pointerType === "mouse" && setHeld(ids)}
-        onPointerLeave={() => setHeld(undefined)}
-      >
-        {shown.map((id) => {
-          const row = board.get(id);
-          return row && <RetryRow key={id} row={row} {...(onRefresh ? { onRefresh } : {})} />;
-        })}
+      {!isLoading && !error && rows.length === 0 && <Empty>{t("retry.empty")}</Empty>}
+      <div className="rows" {...hold.over(() => standing(rows))}>
+        {shown.map((row) => (
+          <RetryRow key={row.item.id} row={row} {...(onRefresh ? { onRefresh } : {})} />
+        ))}
       </div>
     </Panel>
   );
