@@ -1,5 +1,7 @@
 // The dashboard in a real browser against a real server.
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { after, before, beforeEach, describe, test } from "node:test";
 import { fixed, launch, openPage, startDestination, startServer, until, violations } from "./support.mjs";
 import { corpus } from "./xss.mjs";
@@ -123,7 +125,8 @@ describe("the retry queue", () => {
 
   test("paused, nothing moves until it is resumed", async () => {
     await page.getByRole("button", { name: /Pause live updates/ }).click();
-    await server.call("POST", "/jobs", destination.job("/again", fixed("1h", 4), { key: "order-7" }));
+    destination.set("/paused", 503);
+    await server.call("POST", "/jobs", destination.job("/paused", fixed("1h", 4), { key: "order-7" }));
     await until(
       "it waits",
       async () => (await server.call("GET", "/jobs?key=order-7&state=waiting")).items[0]?.failures > 0,
@@ -340,6 +343,64 @@ describe("every page", () => {
     const raw = await (await fetch(`${server.url}/api/v1/jobs/${id}`)).text();
     assert.match(raw, /9007199254740993/);
     assert.match(raw, /hunter2/);
+    await page.context().close();
+  });
+});
+
+describe("a server that asks for a token", () => {
+  let server;
+  let admin;
+  before(async () => {
+    server = await startServer({ args: ["--token-file", "admin.token"] });
+    admin = { authorization: `Bearer ${readFileSync(join(server.folder, "admin.token"), "utf8").trim()}` };
+    destination.set("/signed", 503);
+    await server.call("POST", "/jobs", destination.job("/signed", fixed("1h", 4), { key: "signed" }), admin);
+  });
+  after(() => server?.end());
+  const token = async (...scopes) =>
+    (await server.call("POST", "/tokens", { name: scopes.join(), scopes }, admin)).token;
+  const signIn = async (page, text) => {
+    await page.getByLabel("Token").fill(text);
+    await page.getByRole("button", { name: "Sign in" }).click();
+  };
+
+  test("lets nobody in without a good one", async () => {
+    const page = await openPage(browser);
+    await page.goto(`${server.url}/jobs`);
+    await signIn(page, "rdv_nothing");
+    await page.getByRole("alert").filter({ hasText: "the token is not good" }).waitFor();
+    assert.deepEqual(await violations(page), []);
+    assert.equal(await page.locator("[data-row]").count(), 0);
+    await page.context().close();
+  });
+
+  test("shows a reader everything but payloads, and nothing to click", async () => {
+    const page = await openPage(browser);
+    await page.goto(`${server.url}/jobs`);
+    await signIn(page, await token("read"));
+    await page.getByText("read-only").waitFor();
+    const link = page.getByRole("link", { name: /signed/ });
+    await link.waitFor();
+    assert.equal(await page.getByRole("button", { name: "Retry now" }).count(), 0);
+    assert.equal(await page.getByRole("button", { name: /all that match/ }).count(), 0);
+    await link.click();
+    await page.getByText("Your token does not allow you to read payloads.").waitFor();
+    assert.equal(
+      await page.evaluate(() => document.cookie + JSON.stringify(localStorage)).then((kept) => kept.includes("rdv_")),
+      false,
+    );
+    await page.getByRole("button", { name: /^Sign out/ }).click();
+    await page.getByLabel("Token").waitFor();
+    await page.context().close();
+  });
+
+  test("lets an operator act, and listens to events with the session", async () => {
+    const page = await openPage(browser);
+    await page.goto(server.url);
+    await signIn(page, await token("read", "operate"));
+    await page.getByTestId("live").filter({ hasText: "Live" }).waitFor();
+    await row(page, "signed").getByRole("button", { name: "Cancel" }).click();
+    await toast(page, "Retry cancelled").waitFor();
     await page.context().close();
   });
 });

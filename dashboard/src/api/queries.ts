@@ -52,6 +52,8 @@ export function useLiveUpdates(): void {
       const wait = Math.max(0, asked + 1_000 - Date.now());
       timer ??= setTimeout(() => {
         timer = undefined;
+        // It may have been paused meanwhile.
+        if (live.state === "paused") return;
         asked = Date.now();
         client.invalidateQueries({ predicate: (query) => query.queryKey[0] === "live" });
       }, wait);

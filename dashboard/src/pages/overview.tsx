@@ -93,13 +93,13 @@ function Health({ series }: { series?: Series }) {
       ? t("health.dead.from", { count: inAnHour, from: visible(from) })
       : t("health.dead", { count: inAnHour });
     parts.push(
-      <Link key="dead" to="/dead" className="link text-bad">
+      <Link key="dead" to="/dead" className="text-bad underline decoration-1 underline-offset-4">
         {text}
       </Link>,
     );
   } else if (stats.data.dead > 0) {
     parts.push(
-      <Link key="kept" to="/dead" className="link">
+      <Link key="kept" to="/dead" className="underline decoration-1 underline-offset-4">
         {t("health.kept", { count: stats.data.dead })}
       </Link>,
     );

@@ -16,6 +16,8 @@ export function Dialog(props: {
   useEffect(() => {
     const dialog = element.current;
     if (dialog && !dialog.open) dialog.showModal();
+    // The browser would choose the first button, which closes it.
+    dialog?.querySelector<HTMLElement>("[data-focus]")?.focus();
   }, []);
   return (
     // biome-ignore lint/a11y/useKeyWithClickEvents: Escape closes it, by the browser itself

@@ -37,6 +37,7 @@ export function EditPayload({ job, onClose }: { job: DetailView; onClose: () => 
         <label className="block min-w-0">
           <span className="label mb-1 block">{t("edit.payload")}</span>
           <textarea
+            data-focus
             className="field h-72 w-full resize-y py-1.5 font-mono text-xs leading-5"
             spellCheck={false}
             value={text}

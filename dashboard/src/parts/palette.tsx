@@ -46,7 +46,7 @@ export function Palette({ onClose, go }: { onClose: () => void; go: (to: string)
   return (
     <Dialog title={t("palette.title")} onClose={onClose} bare>
       <input
-        autoFocus
+        data-focus
         role="combobox"
         aria-expanded="true"
         aria-controls="palette-list"

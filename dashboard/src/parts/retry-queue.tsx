@@ -63,11 +63,11 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       data-row={`/jobs/${item.id}`}
       data-phase={phase}
       tabIndex={-1}
-      className={`grid grid-cols-[1fr_auto] items-center gap-x-3 gap-y-0.5 px-3.5 py-2 hover:bg-hover sm:grid-cols-[1fr_7.5rem_auto] ${isLeaving ? "leaving" : ""}`}
+      className={`grid grid-cols-[1fr_auto] items-center gap-x-3 gap-y-0.5 px-3.5 py-2 hover:bg-hover sm:grid-cols-[1fr_8.5rem_auto] ${isLeaving ? "leaving" : ""}`}
     >
       <div className="flex min-w-0 items-center gap-2">
         <RefreshCw aria-hidden className="size-3.5 shrink-0 text-faint" />
-        <Link to={`/jobs/${item.id}`} className="link cut font-medium" title={item.taskId}>
+        <Link to={`/jobs/${item.id}`} className="link cut min-w-10 font-medium" title={item.taskId}>
           {kindName(t, item.taskType)}
           {item.taskId !== item.id && <span className="ml-1.5 font-normal text-soft">{visible(item.taskId)}</span>}
         </Link>
@@ -77,7 +77,10 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
         <When row={row} />
       </div>
       <Actions row={row} {...(onRefresh ? { onRefresh } : {})} />
-      <p className="cut col-span-1 pl-5.5 text-xs text-faint sm:col-span-3" title={item.lastError ?? undefined}>
+      <p
+        className="cut col-span-2 pl-5.5 text-xs text-faint sm:order-last sm:col-span-3"
+        title={item.lastError ?? undefined}
+      >
         {item.lastError ? t("retry.last", { error: visible(item.lastError) }) : " "}
       </p>
     </div>
@@ -113,7 +116,7 @@ function Actions({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
   const { id, nextAttemptAt } = row.item;
   const isOver = row.phase !== "waiting" && row.phase !== "running";
   return (
-    <div className="row-span-2 flex gap-1.5 max-sm:flex-col sm:row-span-1">
+    <div className="order-last flex gap-1.5 max-sm:col-span-2 max-sm:mt-1 max-sm:pl-5.5 sm:order-none">
       <button
         type="button"
         data-key="r"
