@@ -20,7 +20,9 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(problem) => {
             say(&format!("cargo::error=the dashboard cannot be built: {problem}"));
-            say("cargo::error=install Node.js 20.19 or later with npm and build again, or leave it out: --no-default-features");
+            say(
+                "cargo::error=install Node.js 20.19 or later with npm and build again, or leave it out: --no-default-features",
+            );
             ExitCode::FAILURE
         }
     }
@@ -61,7 +63,15 @@ fn found_or_built() -> Result<Option<PathBuf>, String> {
 
 /// Builds the sources. What npm installs stays beside them, and is installed again when the lock file has changed.
 fn build(sources: &Path) -> Result<PathBuf, String> {
-    for part in ["src", "public", "index.html", "vite.config.ts", "tsconfig.json", "package.json", "package-lock.json"] {
+    for part in [
+        "src",
+        "public",
+        "index.html",
+        "vite.config.ts",
+        "tsconfig.json",
+        "package.json",
+        "package-lock.json",
+    ] {
         say(&format!("cargo::rerun-if-changed={}", sources.join(part).display()));
     }
     let modified = |path: PathBuf| fs::metadata(path).and_then(|data| data.modified()).ok();
@@ -89,7 +99,8 @@ fn npm(sources: &Path, arguments: &[&str]) -> Result<(), String> {
 fn write_table(dist: &Option<PathBuf>) -> Result<(), String> {
     let mut names = Vec::new();
     if let Some(dist) = dist {
-        list(dist, dist, &mut names).map_err(|error| format!("{} cannot be read: {error}", dist.display()))?;
+        list(dist, dist, &mut names)
+            .map_err(|error| format!("{} cannot be read: {error}", dist.display()))?;
         names.sort();
         if !names.iter().any(|name| name == "index.html") {
             return Err(format!("there is no index.html in {}", dist.display()));

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, beforeEach, describe, test } from "node:test";
-import { fixed, launch, openPage, startDestination, startServer, until, violations } from "./support.mjs";
+import { fixed, isPostgres, launch, openPage, startDestination, startServer, until, violations } from "./support.mjs";
 import { corpus } from "./xss.mjs";
 
 const PAGES = ["/", "/retries", "/jobs", "/errors", "/dead", "/queues", "/policies", "/activity"];
@@ -139,6 +139,29 @@ describe("the retry queue", () => {
   });
 
   test("nothing was done that the content security policy forbids", () => assert.deepEqual(page.trouble, []));
+});
+
+describe("two servers of one store", {
+  skip: !isPostgres && "SQLite has one; scripts/dashboard.sh e2e-postgres",
+}, () => {
+  test("a page of one shows what is done at the other", async () => {
+    const one = await startServer();
+    const other = await startServer({ store: one.store });
+    const page = await openPage(browser);
+    try {
+      await page.goto(one.url);
+      await page.getByTestId("live").filter({ hasText: "Live" }).waitFor();
+      const form = { taskId: "movie-18", taskType: "parse", error: "TIMEOUT: no answer", policy: fixed("1h", 4) };
+      const { id } = await other.call("POST", "/retry", form);
+      await row(page, "movie-18").waitFor();
+      await other.call("DELETE", `/retry/${id}`);
+      await row(page, "movie-18").waitFor({ state: "detached" });
+    } finally {
+      await page.context().close();
+      await other.end();
+      await one.end();
+    }
+  });
 });
 
 describe("a browser whose clock is ten minutes off", () => {

@@ -1,6 +1,6 @@
 // What the browser tests stand on: a real server with its own file, a destination that does as it is told, and Debian's
 // Chromium. Everything that is started here is ended by the test that started it.
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
@@ -14,11 +14,26 @@ const here = (path) => fileURLToPath(new URL(path, import.meta.url));
 const target = process.env.CARGO_TARGET_DIR ?? here("../../target");
 export const binary = process.env.REDRIVE_BIN ?? join(target, "debug", "redrive");
 
+let databases = 0;
+
+/** A store that nobody else has: a file, or a database of the PostgreSQL that REDRIVE_TEST_POSTGRES names. */
+function freshStore(folder) {
+  const postgres = process.env.REDRIVE_TEST_POSTGRES ?? "none";
+  if (postgres === "none") return `sqlite:${join(folder, "jobs.db")}`;
+  databases += 1;
+  const url = new URL(postgres);
+  url.pathname = `e2e_${process.pid}_${databases}`;
+  execFileSync("psql", ["-q", postgres, "-c", `CREATE DATABASE ${url.pathname.slice(1)}`]);
+  return url.href;
+}
+
+export const isPostgres = (process.env.REDRIVE_TEST_POSTGRES ?? "none") !== "none";
+
 /** A server on a port of its own. `restart` keeps port and store. */
 export async function startServer({ args = [], env = {}, store } = {}) {
   if (!existsSync(binary)) throw new Error(`there is no ${binary}; build it with: cargo build -p redrive-server`);
   const folder = mkdtempSync(join(tmpdir(), "redrive-e2e-"));
-  const url = store ?? `sqlite:${join(folder, "jobs.db")}`;
+  const url = store ?? freshStore(folder);
   let listen = "127.0.0.1:0";
   let child;
   const server = { url: "", log: "", folder, store: url };

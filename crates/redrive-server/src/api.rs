@@ -180,8 +180,5 @@ pub fn router(api: Api) -> Router {
     let routes = routes.route("/openapi.json", get(served));
     #[cfg(feature = "dashboard")]
     let routes = crate::assets::mount(routes);
-    routes
-        .fallback(answer::not_found)
-        .method_not_allowed_fallback(answer::method_not_allowed)
-        .with_state(api)
+    routes.fallback(answer::not_found).method_not_allowed_fallback(answer::method_not_allowed).with_state(api)
 }

@@ -129,7 +129,10 @@ mod tests {
     /// The script that a page names, as a browser at this address would ask for it.
     async fn script_of(address: &str) -> String {
         let (status, headers, body) = get_path(address, "").await;
-        assert_eq!((status.as_u16(), headers["content-type"].to_str().unwrap()), (200, "text/html; charset=utf-8"));
+        assert_eq!(
+            (status.as_u16(), headers["content-type"].to_str().unwrap()),
+            (200, "text/html; charset=utf-8")
+        );
         let html = String::from_utf8(body).unwrap();
         let source = html.split("src=\"").nth(1).unwrap().split('"').next().unwrap();
         let base = url::Url::parse(&format!("http://here/deep/mount{address}")).unwrap();

@@ -2,7 +2,7 @@
 //
 // While the stream is open, events say when to ask; a slow look beside it finds what other servers of the store did.
 // Without a stream pages ask by themselves. Paused, nothing is asked.
-import { keepPreviousData, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, QueryCache, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { onTick, serverClock } from "../clock";
 import type { Series } from "../parts/charts";
@@ -16,7 +16,12 @@ export const PAGE = 50;
 export const PENDING_MAX = 100;
 
 export function newClient(): QueryClient {
-  return new QueryClient({
+  // A session that has ended is noticed by whoever asks next; then it is asked who is looking.
+  const onError = (error: Error) => {
+    if (error instanceof Refused && error.status === 401) client.invalidateQueries({ queryKey: ["session"] });
+  };
+  const client = new QueryClient({
+    queryCache: new QueryCache({ onError }),
     defaultOptions: {
       queries: {
         retry: (failures, error) =>
@@ -28,6 +33,7 @@ export function newClient(): QueryClient {
       },
     },
   });
+  return client;
 }
 
 export function useLive() {

@@ -466,6 +466,21 @@ test("a server that asks for a token gets one, and then shows what it has", asyn
   expect(screen.getByRole("button", { name: "Sign out ops" })).toBeVisible();
 });
 
+test("a session that ends while the page is open leads back to the token", async () => {
+  let isOver = false;
+  const over = () => new Refusal(401, "RETRY_AUTH_REQUIRED", "this needs a token");
+  serve({
+    ...routes,
+    "GET /api/v1/session": () => (isOver ? over() : { name: "ops", scopes: ["read"] }),
+    "GET /api/v1/jobs": () => (isOver ? over() : { items: [] }),
+  });
+  show(<Entrance />);
+  await screen.findByTestId("health");
+  isOver = true;
+  await userEvent.click(screen.getAllByRole("link", { name: "Jobs" })[0] as HTMLElement);
+  expect(await screen.findByLabelText("Token")).toBeVisible();
+});
+
 test("the keys walk, open, search, help, and never act while somebody writes", async () => {
   serve(routes);
   show(<Entrance />);
