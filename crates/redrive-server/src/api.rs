@@ -4,16 +4,22 @@
 //! who comes in (`door.rs`), and what jobs do (`executor.rs`).
 
 mod answer;
+mod audit;
 mod commands;
 mod dead;
+mod edit;
 mod events;
 mod explain;
 mod forms;
+mod halt;
 mod jobs;
 mod metrics;
+mod notices;
 mod policies;
 mod queues;
 mod retry;
+mod series;
+mod session;
 mod stats;
 mod tokens;
 mod views;
@@ -91,6 +97,11 @@ impl Api {
         }
     }
 
+    /// Tells whoever listens what somebody is to be told.
+    pub fn notice(&self, notice: redrive::Notice) {
+        self.inner.hub.notice(notice);
+    }
+
     fn engine(&self) -> &Engine {
         &self.inner.engine
     }
@@ -124,7 +135,7 @@ fn described() -> (Router<Api>, OpenApi) {
     let v1 = OpenApiRouter::new()
         .routes(routes!(jobs::create, jobs::list))
         .routes(routes!(jobs::create_many))
-        .routes(routes!(jobs::get, jobs::delete))
+        .routes(routes!(jobs::get, jobs::delete, edit::edit))
         .routes(routes!(explain::explain))
         .routes(routes!(commands::retry))
         .routes(routes!(commands::cancel))
@@ -143,6 +154,12 @@ fn described() -> (Router<Api>, OpenApi) {
         .routes(routes!(queues::resume))
         .routes(routes!(stats::stats))
         .routes(routes!(stats::activity))
+        .routes(routes!(series::series))
+        .routes(routes!(audit::list))
+        .routes(routes!(notices::list))
+        .routes(routes!(halt::hold))
+        .routes(routes!(halt::resume))
+        .routes(routes!(session::get, session::create, session::delete))
         .routes(routes!(policies::presets))
         .routes(routes!(policies::preview))
         .routes(routes!(policies::classify))

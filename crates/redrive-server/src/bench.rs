@@ -9,6 +9,7 @@ mod child;
 mod ground;
 mod limit;
 mod measures;
+mod over_http;
 mod peer;
 mod report;
 mod usage;
@@ -44,7 +45,9 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let bench = Bench::new(options)?;
     let mut report = Report::default();
     for measure in Measure::value_variants() {
-        let usual = options.only.is_empty() && (bench.is_shared() || !measure.needs_processes());
+        let usual = options.only.is_empty()
+            && options.http == measure.is_over_http()
+            && (bench.is_shared() || !measure.needs_processes());
         if usual || options.only.contains(measure) {
             let values =
                 bench.measure(*measure).with_context(|| format!("cannot measure {}", measure.name()))?;
@@ -121,6 +124,16 @@ impl<'o> Bench<'o> {
                 Ok(values_of(child::ask(ChildTask::Idle, path, measures::PLACES as u64)?))
             }
             Measure::Drain1m => self.drain_crowded(&name),
+            Measure::HttpEnqueue => self.pairs(
+                &name,
+                |store| self.runtime.block_on(over_http::enqueue(store, jobs)),
+                |store| self.runtime.block_on(measures::enqueue(store, Callers::Many, jobs)),
+            ),
+            Measure::HttpExecute => self.pairs(
+                &name,
+                |store| self.runtime.block_on(over_http::execute(store, jobs)),
+                |_| self.runtime.block_on(over_http::call(jobs)),
+            ),
         }
     }
 

@@ -12,6 +12,7 @@ use crate::commands::pages::{Completions, ErrorPage, Manual};
 use crate::commands::policy::{Classify, PolicyCommand};
 use crate::commands::queues::QueuesCommand;
 use crate::commands::stats::{Activity, Stats};
+use crate::commands::store::{Copy, Migrate, Switch};
 use crate::commands::tail::Tail;
 use crate::commands::tokens::TokensCommand;
 
@@ -80,6 +81,20 @@ pub(crate) enum Command {
     ///     redrive man jobs list | man -l -
     #[command(verbatim_doc_comment)]
     Man(Manual),
+    /// Copy a store, also while it is used
+    ///
+    /// Everything that was acknowledged before is in the copy. For a SQLite file; PostgreSQL is copied with pg_dump.
+    Backup(Copy),
+    /// Make a store of a copy
+    ///
+    /// It starts held: nothing runs until `redrive resume`, because jobs in it may have been done since.
+    Restore(Copy),
+    /// Let nothing begin, on every server of a store, until `redrive resume`
+    Hold(Switch),
+    /// Go on after `redrive hold` or `redrive restore`
+    Resume(Switch),
+    /// Bring a store's schema up to date, which opening it does too
+    Migrate(Migrate),
     /// Measure, beside the tightest hand-written SQL loop that does the same durable work
     Bench(BenchOptions),
     /// Look for whatever keeps a store from its promises, and say what to do about it
@@ -116,6 +131,9 @@ pub(crate) struct BenchOptions {
     /// How many pairs (ours, hand-written) each ratio is the median of
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
+    /// Measure the server instead: jobs that come in and go out over HTTP
+    #[arg(long)]
+    pub(crate) http: bool,
     /// Measure only this; may be given several times
     #[arg(long, value_name = "NAME")]
     pub(crate) only: Vec<Measure>,
@@ -209,12 +227,21 @@ pub(crate) enum Measure {
     /// Draining while a million jobs wait for next month, beside draining without them.
     #[value(name = "drain_1m")]
     Drain1m,
+    /// POST /jobs on 64 connections, beside 64 callers of the library.
+    HttpEnqueue,
+    /// HTTP jobs through the server, 64 at once, beside the same client in a bare loop.
+    HttpExecute,
 }
 
 impl Measure {
     /// Whether it takes several processes on one store.
     pub(crate) fn needs_processes(self) -> bool {
         matches!(self, Measure::Drain2 | Measure::Drain4)
+    }
+
+    /// Whether it is of the server.
+    pub(crate) fn is_over_http(self) -> bool {
+        matches!(self, Measure::HttpEnqueue | Measure::HttpExecute)
     }
 
     /// The name on the command line and in the report.

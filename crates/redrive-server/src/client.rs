@@ -170,7 +170,7 @@ impl Client {
             }
             None => Vec::new(),
         };
-        let answer = self.send(method, path, bytes).await?;
+        let answer = self.send(method, path, bytes, None).await?;
         let status = answer.status();
         let bytes = Limited::new(answer.into_body(), ANSWER_BYTES_MAX)
             .collect()
@@ -184,9 +184,9 @@ impl Client {
         Ok(Data(answer.data))
     }
 
-    /// What comes, piece by piece, for as long as it comes.
-    pub(crate) async fn stream(&self, path: &str) -> Done<BodyDataStream> {
-        let answer = self.send(Method::GET, path, Vec::new()).await?;
+    /// What comes, piece by piece, for as long as it comes; from behind the event with this id on, if there was one.
+    pub(crate) async fn stream(&self, path: &str, last: Option<&str>) -> Done<BodyDataStream> {
+        let answer = self.send(Method::GET, path, Vec::new(), last).await?;
         let status = answer.status();
         if status.is_success() {
             return Ok(answer.into_body().into_data_stream());
@@ -195,13 +195,22 @@ impl Client {
         Err(Trouble::refused(status, &bytes))
     }
 
-    async fn send(&self, method: Method, path: &str, body: Vec<u8>) -> Done<Response<Body>> {
-        let request = Request::builder()
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        body: Vec<u8>,
+        last: Option<&str>,
+    ) -> Done<Response<Body>> {
+        let mut request = Request::builder()
             .method(method)
             .uri(format!("/api/v1{path}"))
-            .header("content-type", "application/json")
-            .body(Bytes::from(body))
-            .map_err(|error| Trouble::from(anyhow::Error::from(error)))?;
+            .header("content-type", "application/json");
+        if let Some(last) = last {
+            request = request.header("last-event-id", last);
+        }
+        let request =
+            request.body(Bytes::from(body)).map_err(|error| Trouble::from(anyhow::Error::from(error)))?;
         match &self.way {
             Way::Here(router) => match router.clone().oneshot(request.map(Body::from)).await {
                 Ok(answer) => Ok(answer),

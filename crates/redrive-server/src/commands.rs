@@ -2,6 +2,7 @@
 
 pub(crate) mod config;
 pub(crate) mod dead;
+pub(crate) mod edit;
 pub(crate) mod enqueue;
 pub(crate) mod jobs;
 pub(crate) mod listed;
@@ -10,6 +11,7 @@ pub(crate) mod pages;
 pub(crate) mod policy;
 pub(crate) mod queues;
 pub(crate) mod stats;
+pub(crate) mod store;
 pub(crate) mod tail;
 pub(crate) mod tokens;
 

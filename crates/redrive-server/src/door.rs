@@ -11,6 +11,7 @@ mod connections;
 mod guard;
 mod opening;
 mod refusal;
+mod session;
 mod stream;
 mod throttle;
 mod token;
@@ -40,6 +41,7 @@ pub use self::authenticate::Tokens;
 pub use self::guard::{HEADER_BYTES_MAX, HEADERS_MAX, Hosts, URL_BYTES_MAX};
 pub use self::opening::{EXIT_CONFIG, Entry, NotOpened, Opening, open};
 pub use self::refusal::Refusal;
+pub use self::session::{Counter, SESSION_PATH};
 pub use self::token::{Entropy, Hash, MemoryTokenBook, Scope, Token, TokenBook, TokenRecord, entropy};
 pub use self::who::Who;
 
@@ -94,7 +96,7 @@ pub struct RequestId(pub String);
 pub fn layers(router: Router, config: DoorConfig) -> Router {
     let tokens = match &config.entry {
         Entry::Local => None,
-        Entry::Tokens(book) => Some(Tokens::new(book.clone())),
+        Entry::Tokens(book) => Some(Arc::new(Tokens::new(book.clone()))),
     };
     let door = Arc::new(Door { config, tokens, ids: Ids::new() });
     // The door has its own limit, and has read the body before an extractor could apply another.
@@ -103,7 +105,7 @@ pub fn layers(router: Router, config: DoorConfig) -> Router {
 
 struct Door {
     config: DoorConfig,
-    tokens: Option<Tokens>,
+    tokens: Option<Arc<Tokens>>,
     ids: Ids,
 }
 
@@ -132,6 +134,10 @@ impl Door {
         self.config.hosts.check(&authority)?;
         guard::check_cross_site(&head, &authority)?;
         let who = self.who(&head).await?;
+        if head.uri.path() == SESSION_PATH {
+            let counter = Counter::new(self.tokens.clone(), address(&head), self.config.clock.now());
+            head.extensions.insert(counter);
+        }
         let bytes = body::read(&head, body, self.config.body_bytes, self.config.body_pace).await?;
         head.extensions.insert(who);
         Ok(Request::from_parts(head, Body::from(bytes)))
@@ -144,10 +150,11 @@ impl Door {
         if self.config.public.iter().any(|path| path == head.uri.path()) || is_page(head.uri.path()) {
             return Ok(Who::nobody());
         }
-        let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
-        // Without an address, as in a router that something else serves, all are one.
-        let from = peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip());
-        tokens.who(&head.headers, from, self.config.clock.now()).await
+        // Whoever opens or ends a session shows at the counter what they have.
+        if head.uri.path() == SESSION_PATH && head.method != http::Method::GET {
+            return Ok(Who::nobody());
+        }
+        tokens.who(&head.headers, address(head), self.config.clock.now()).await
     }
 }
 
@@ -157,6 +164,12 @@ fn is_page(path: &str) -> bool {
     return crate::assets::is_public(path);
     #[cfg(not(feature = "dashboard"))]
     return path.is_empty();
+}
+
+/// Where a request comes from. Without an address, as in a router that something else serves, all are one.
+fn address(head: &http::request::Parts) -> IpAddr {
+    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
+    peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip())
 }
 
 /// The route's answer; where the route panics, an answer that says only under which id that was logged.

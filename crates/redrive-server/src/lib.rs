@@ -9,6 +9,7 @@ pub mod demo;
 pub mod door;
 pub mod egress;
 pub mod executor;
+pub mod notices;
 mod printable;
 pub mod remote;
 pub mod serve;

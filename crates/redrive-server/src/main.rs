@@ -17,7 +17,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
-use crate::commands::{config, dead, enqueue, finish, jobs, pages, policy, queues, run, stats, tail, tokens};
+use crate::commands::{
+    config, dead, enqueue, finish, jobs, pages, policy, queues, run, stats, store, tail, tokens,
+};
 
 /// Jobs are many small allocations, made on one thread and freed on another.
 #[global_allocator]
@@ -41,6 +43,11 @@ fn main() -> ExitCode {
         Command::Completions(given) => finish(pages::completions(&given)),
         Command::Man(given) => finish(pages::manual(&given)),
         Command::Reference => finish(pages::reference()),
+        Command::Backup(given) => run(store::backup(given)),
+        Command::Restore(given) => run(store::restore(given)),
+        Command::Hold(given) => run(store::hold(given)),
+        Command::Resume(given) => run(store::resume(given)),
+        Command::Migrate(given) => run(store::migrate(given)),
         Command::Doctor(options) => doctor::run(&options),
         Command::Bench(options) => out::exit_code(bench::run(&options)),
         Command::BenchChild(child) => out::exit_code(bench::child(&child)),

@@ -14,6 +14,7 @@ use crate::config::{Config, Durability, StoreUrl};
 use crate::door::{self, DoorConfig, Who};
 use crate::egress::{Allow, Egress, EgressPolicy};
 use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
+use crate::notices::Notifier;
 use crate::telemetry::Metrics;
 use crate::tokens::StoreTokens;
 
@@ -22,6 +23,7 @@ pub struct Server {
     config: Config,
     engine: Engine,
     router: axum::Router,
+    api: Api,
     listener: TcpListener,
     /// Says that it is to stop.
     stop: watch::Sender<bool>,
@@ -53,12 +55,13 @@ impl Server {
         if let Some(path) = &opening.written {
             tracing::info!(file = %path.display(), "An admin token was written");
         }
-        let router = api::router(Api::new(engine.clone(), parts));
+        let api = Api::new(engine.clone(), parts);
+        let router = api::router(api.clone());
         let router = door::layers(router, DoorConfig::new(&config, opening.entry, redrive::Clock::system()));
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
-        Ok(Server { config, engine, router, listener, stop })
+        Ok(Server { config, engine, router, api, listener, stop })
     }
 
     /// Where it listens.
@@ -81,7 +84,7 @@ impl Server {
     ///
     /// Those of the store at the end, and of the socket.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        let Server { config, engine, router, listener, stop } = self;
+        let Server { config, engine, router, api, listener, stop } = self;
         let stopped = stop.subscribe();
         let stopping = |mut stopped: watch::Receiver<bool>| async move {
             // A sender that is gone is as good as a word.
@@ -106,7 +109,14 @@ impl Server {
             }
             stop.send_replace(true);
         };
-        let (worked, listened, ()) = tokio::join!(worked, listened, told);
+        let notifier = Notifier::new(engine.clone(), config.notify.clone());
+        let noticed = async {
+            tokio::select! {
+                () = notifier.run(|notice| api.notice(notice)) => {}
+                () = stopping(stopped.clone()) => {}
+            }
+        };
+        let (worked, listened, (), ()) = tokio::join!(worked, listened, told, noticed);
         worked?;
         Ok(listened?)
     }

@@ -63,6 +63,11 @@ impl TokenBook for StoreTokens {
         Ok(true)
     }
 
+    async fn remove(&self, key_id: &str) -> Result<()> {
+        self.engine.keep_record(SHELF, key_id, None).await?;
+        self.engine.keep_record(USES, key_id, None).await
+    }
+
     async fn used(&self, key_id: &str, at: Timestamp) -> Result<()> {
         let json = Json::of(&at).map_err(|_| unreadable(key_id))?;
         self.engine.keep_record(USES, key_id, Some(json)).await

@@ -1,6 +1,8 @@
-//! The API as a caller meets it, on a whole server with a SQLite file: every path, what it answers, and what it refuses.
+//! The API as a caller meets it, on a whole server: every path, what it answers, and what it refuses. On a SQLite file,
+//! and what depends on the store on PostgreSQL too.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![expect(clippy::duplicate_mod, reason = "the same cases on another store")]
 
 #[path = "api/bad_input.rs"]
 mod bad_input;
@@ -8,6 +10,8 @@ mod bad_input;
 mod client;
 #[path = "api/commands.rs"]
 mod commands;
+#[path = "api/edit.rs"]
+mod edit;
 #[path = "api/events.rs"]
 mod events;
 #[path = "api/explain.rs"]
@@ -18,6 +22,12 @@ mod ground;
 mod jobs;
 #[path = "api/lists.rs"]
 mod lists;
+#[path = "api/notices.rs"]
+mod notices;
+#[path = "api/on_postgres.rs"]
+mod on_postgres;
+#[path = "api/operate.rs"]
+mod operate;
 #[path = "api/operations.rs"]
 mod operations;
 #[path = "support/process.rs"]
@@ -33,3 +43,5 @@ mod served;
 )]
 #[path = "support/target.rs"]
 mod target;
+#[path = "api/two_servers.rs"]
+mod two_servers;

@@ -4,6 +4,8 @@
 
 #[path = "cli/ground.rs"]
 mod ground;
+#[path = "cli/keeping.rs"]
+mod keeping;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -294,6 +296,30 @@ fn a_tail_tells_what_happens_until_it_is_interrupted() {
     let id = rustix::process::Pid::from_child(&tail);
     rustix::process::kill_process(id, rustix::process::Signal::INT).unwrap();
     assert_eq!(tail.wait().unwrap().code(), Some(130));
+}
+
+#[test]
+fn a_tail_comes_back_when_the_server_does() {
+    let ground = Ground::new();
+    let server = ground.serve("sqlite:redrive.db", &[]);
+    let address = server.url().strip_prefix("http://").unwrap().to_owned();
+    let words = ["tail", "--json", "--server", server.url()];
+    let mut tail = ground.command(&words).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    server.stop();
+    let server = ground.serve_at(&address, "sqlite:redrive.db", &[]);
+    let told = lines.by_ref().map_while(Result::ok).map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    assert_eq!(
+        told.map(|event| event["missed"].clone()).next().unwrap(),
+        false,
+        "nothing had been told to miss"
+    );
+    ground.run(&["enqueue", "mail", "--delay", "1h", "--server", server.url()]).good();
+    let mut told = lines.map_while(Result::ok).map(|line| serde_json::from_str::<Value>(&line).unwrap());
+    assert!(told.any(|event| event["jobs"][0]["event"] == "enqueued"));
+    tail.kill().unwrap();
+    tail.wait().unwrap();
 }
 
 #[test]

@@ -124,7 +124,7 @@ fn everything_that_can_be_written_is_understood() {
         on = ["dead", "recovered"]
         to = "log"
         [[notify]]
-        on = ["failure_rate", "destination_down"]
+        on = ["failure_rate", "dead"]
         to = { webhook = "https://chat.example/hook", endpoint = "shop" }
         queue = "mail"
         kind = "http"
@@ -286,8 +286,7 @@ fn every_mistake_says_where_it_stands_and_what_to_write() {
         ),
         (
             "[[notify]]\nto = \"log\"",
-            "redrive.toml:1:1: notify[0].on: is needed; write a list of \"dead\", \"recovered\", \"failure_rate\", \
-             \"destination_down\"",
+            "redrive.toml:1:1: notify[0].on: is needed; write a list of \"dead\", \"recovered\", \"failure_rate\"",
         ),
         (
             "[[notify]]\non = [\"ded\"]\nto = \"log\"",

@@ -6,6 +6,7 @@ mod builder;
 mod crash;
 mod handler;
 mod observe;
+mod operate;
 mod remote;
 mod shift;
 mod upkeep;

@@ -130,6 +130,13 @@ impl Serialize for Json {
     }
 }
 
+impl<'de> Deserialize<'de> for Json {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
+        let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
+        Ok(Json::trusted(raw.get()))
+    }
+}
+
 /// The typed data inside a job. The kind is its name in the store and must not change while jobs of it exist.
 pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
     /// The name under which jobs of this type are stored and their handler is found.

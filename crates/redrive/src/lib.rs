@@ -8,6 +8,7 @@ mod fingerprint;
 mod forecast;
 mod job;
 mod machine;
+mod operate;
 mod outcome;
 mod policy;
 mod queue;
@@ -42,6 +43,9 @@ pub use machine::{
     Admission, Command, LABELS_MAX, NAME_BYTES_MAX, OUTPUT_BYTES_MAX, PAYLOAD_BYTES_MAX, SNOOZES_MAX, Steer,
     Transition, UNHANDLED_DELAY, admit, settle, steer,
 };
+pub use operate::{
+    AUDIT_MAX, Audit, AuditFilter, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, SERIES_KEPT, Steps,
+};
 pub use outcome::{Class, Failure, IntoOutcome, Outcome, Output};
 pub use policy::{
     Ask, Backoff, Decision, Delay, GiveUp, Jitter, JitterKind, Limit, Origin, OverCap, Policy, RetryAfter,
@@ -52,8 +56,8 @@ pub use span::{days, hours, millis, mins, secs};
 pub use stats::{ACTIVITY_MAX, Activity, Tally, What};
 pub use store::{
     CALLS_KEPT, Call, Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, How,
-    JobDetail, Kinds, Lease, MemoryStore, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement,
-    Store, Want,
+    JobDetail, Kinds, Lease, MemoryStore, Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Schema,
+    Settled, Settlement, Store, Want,
 };
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use store::{Finding, Severity};

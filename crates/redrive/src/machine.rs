@@ -4,6 +4,7 @@
 //! stores apply what they return and decide nothing, so every store behaves alike, a simulator runs the real thing,
 //! and a page can print a job's next attempts by asking the same function.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::clock::{Rng, Timestamp};
 use crate::error::{Error, Result};
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, Ledger, NewJob, OnConflict, Reason, State, When};
 use crate::outcome::{Class, Failure, Outcome};
-use crate::policy::{Ask, Decision, GiveUp, Origin};
+use crate::policy::{Ask, Decision, GiveUp, Origin, Policy};
 use crate::queue::{Order, Queue};
 use crate::span;
 
@@ -111,13 +112,7 @@ fn carried_over(mut history: Vec<AttemptRecord>, now: Timestamp) -> (Vec<Attempt
 }
 
 fn problems(new: &NewJob, payload: &Json) -> Vec<String> {
-    let mut problems = Vec::new();
-    let bytes = payload.as_str().len();
-    if bytes > PAYLOAD_BYTES_MAX {
-        problems.push(format!(
-            "its payload has {bytes} bytes and {PAYLOAD_BYTES_MAX} are allowed: store the data elsewhere and put a reference into the job"
-        ));
-    }
+    let mut problems = content_problems(payload, &new.extras.labels, new.policy.as_ref());
     let names = [
         ("kind", Some(&new.kind)),
         ("queue", Some(&new.queue)),
@@ -136,15 +131,28 @@ fn problems(new: &NewJob, payload: &Json) -> Vec<String> {
     {
         problems.push(format!("its ordering key has {} bytes: write at most {NAME_BYTES_MAX}", key.len()));
     }
-    let labels = &new.extras.labels;
+    problems
+}
+
+/// What is wrong with what a job carries.
+pub(crate) fn content_problems(
+    payload: &Json,
+    labels: &BTreeMap<String, String>,
+    policy: Option<&Policy>,
+) -> Vec<String> {
+    let mut problems = Vec::new();
+    let bytes = payload.as_str().len();
+    if bytes > PAYLOAD_BYTES_MAX {
+        problems.push(format!(
+            "its payload has {bytes} bytes and {PAYLOAD_BYTES_MAX} are allowed: store the data elsewhere and put a reference into the job"
+        ));
+    }
     if labels.len() > LABELS_MAX || labels.iter().any(|(k, v)| k.len() + v.len() > NAME_BYTES_MAX) {
         problems.push(format!(
             "its labels are too many or too long: at most {LABELS_MAX} of {NAME_BYTES_MAX} bytes"
         ));
     }
-    if let Some(policy) = &new.policy
-        && let Err(found) = policy.validate()
-    {
+    if let Some(Err(found)) = policy.map(Policy::validate) {
         problems.extend(found);
     }
     problems
@@ -412,7 +420,6 @@ fn redriven(job: &mut Job, now: Timestamp) {
 mod tests {
     use super::*;
     use crate::clock::Rng;
-    use crate::policy::Policy;
     use crate::span::{days, mins, secs};
     use proptest::prelude::*;
 

@@ -172,10 +172,12 @@ pub enum What {
     Rescheduled,
     /// A person brought a job back from the dead.
     Redriven,
+    /// A person corrected a job.
+    Edited,
 }
 
 impl What {
-    const ALL: [What; 7] = [
+    const ALL: [What; 8] = [
         What::Recovered,
         What::Dead,
         What::Crashed,
@@ -183,6 +185,7 @@ impl What {
         What::Retried,
         What::Rescheduled,
         What::Redriven,
+        What::Edited,
     ];
 
     /// The word, as stores write it.
@@ -195,6 +198,7 @@ impl What {
             What::Retried => "retried",
             What::Rescheduled => "rescheduled",
             What::Redriven => "redriven",
+            What::Edited => "edited",
         }
     }
 
@@ -232,6 +236,11 @@ impl Activity {
             Command::Delete => return None,
         };
         Some(Activity::new(job, what, format!("by hand, while it was {}", job.state.name()), now))
+    }
+
+    /// What a correction has to tell.
+    pub fn edited(job: &Job, by: &str, now: Timestamp) -> Activity {
+        Activity::new(job, What::Edited, format!("by {by}, while it was {}", job.state.name()), now)
     }
 
     fn new(job: &Job, what: What, mut message: String, now: Timestamp) -> Activity {

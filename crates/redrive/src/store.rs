@@ -7,6 +7,7 @@
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod finding;
 mod memory;
+mod operations;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
@@ -30,6 +31,7 @@ use crate::stats::{Activity, Tally};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use finding::{Finding, Severity};
 pub use memory::MemoryStore;
+pub use operations::{Operations, Schema};
 #[cfg(any(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
 pub(crate) use postgres::transaction as postgres_transaction;
 #[cfg(feature = "postgres")]
@@ -80,6 +82,8 @@ pub trait Store: Send + Sync + 'static {
 
     // wake and keep
 
+    /// What it keeps for the people who operate it.
+    fn operations(&self) -> &dyn Operations;
     /// What time it is where the jobs are: all engines of a store go by the same clock.
     fn clock(&self) -> Clock {
         Clock::system()

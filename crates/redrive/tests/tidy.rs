@@ -27,6 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "gate",
             "job",
             "machine",
+            "operate",
             "outcome",
             "policy",
             "queue",

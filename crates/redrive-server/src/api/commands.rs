@@ -7,49 +7,65 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
+use super::audit::{By, On};
+use super::edit::detail;
 use super::forms::{FilterForm, Span, object};
-use super::jobs::find;
 use super::views::DetailView;
-use crate::door::{Scope, Who};
+use crate::door::Scope;
 
 /// Counting further would be slow, and nobody reads the number.
 const COUNT_MAX: usize = 10_000;
 
-async fn carry_out(api: &Api, who: &Who, command: Command, id: JobId) -> Answer<DetailView> {
-    who.need(Scope::Operate)?;
+async fn carry_out(api: &Api, by: &By, command: Command, id: JobId) -> Answer<DetailView> {
+    by.who.need(Scope::Operate)?;
+    let (engine, what) = (api.engine(), format!("jobs.{}", word(command)));
+    let change = async {
+        match command {
+            Command::Cancel => engine.cancel(id).await?,
+            Command::RetryNow => engine.retry_now(id).await?,
+            Command::Reschedule(at) => engine.reschedule(id, at).await?,
+            Command::Redrive => engine.redrive(id).await?,
+            Command::Delete => engine.delete(id).await?,
+        }
+        Ok(())
+    };
+    by.audited(api, &what, On::job(id), change).await?;
+    ok(detail(api, &by.who, id).await?)
+}
+
+/// A command as the audit log has it.
+fn word(command: Command) -> &'static str {
     match command {
-        Command::Cancel => api.engine().cancel(id).await?,
-        Command::RetryNow => api.engine().retry_now(id).await?,
-        Command::Reschedule(at) => api.engine().reschedule(id, at).await?,
-        Command::Redrive => api.engine().redrive(id).await?,
-        Command::Delete => api.engine().delete(id).await?,
+        Command::Cancel => "cancel",
+        Command::RetryNow => "retry",
+        Command::Reschedule(_) => "reschedule",
+        Command::Redrive => "redrive",
+        Command::Delete => "delete",
     }
-    tracing::info!(who = %who.name, ?command, job_id = %id, "Asked for by hand");
-    ok(DetailView::of(find(api, id).await?, who))
 }
 
 /// Lets a waiting job run now.
 #[utoipa::path(post, path = "/jobs/{id}/retry", operation_id = "retryJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn retry(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
-    carry_out(&state, &who, Command::RetryNow, id.0).await
+pub(super) async fn retry(state: State<Api>, by: By, id: Path<JobId>) -> Answer<DetailView> {
+    carry_out(&state, &by, Command::RetryNow, id.0).await
 }
 
 /// Takes a job back, waiting or running.
 #[utoipa::path(post, path = "/jobs/{id}/cancel", operation_id = "cancelJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
-    carry_out(&state, &who, Command::Cancel, id.0).await
+pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<DetailView> {
+    carry_out(&state, &by, Command::Cancel, id.0).await
 }
 
 /// Brings a dead or cancelled job back: its counters restart, its history stays.
 #[utoipa::path(post, path = "/jobs/{id}/redrive", operation_id = "redriveJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn redrive(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<DetailView> {
-    carry_out(&state, &who, Command::Redrive, id.0).await
+pub(super) async fn redrive(state: State<Api>, by: By, id: Path<JobId>) -> Answer<DetailView> {
+    carry_out(&state, &by, Command::Redrive, id.0).await
 }
 
 /// For how long.
@@ -66,12 +82,12 @@ pub(super) struct SnoozeForm {
 ))]
 pub(super) async fn snooze(
     state: State<Api>,
-    who: Who,
+    by: By,
     id: Path<JobId>,
     body: Body<SnoozeForm>,
 ) -> Answer<DetailView> {
     let at = state.engine().now() + body.value.delay.0;
-    carry_out(&state, &who, Command::Reschedule(at), id.0).await
+    carry_out(&state, &by, Command::Reschedule(at), id.0).await
 }
 
 /// Until when.
@@ -89,11 +105,11 @@ pub(super) struct RescheduleForm {
 ))]
 pub(super) async fn reschedule(
     state: State<Api>,
-    who: Who,
+    by: By,
     id: Path<JobId>,
     body: Body<RescheduleForm>,
 ) -> Answer<DetailView> {
-    carry_out(&state, &who, Command::Reschedule(body.value.run_at), id.0).await
+    carry_out(&state, &by, Command::Reschedule(body.value.run_at), id.0).await
 }
 
 /// Something to be done to all jobs that match.
@@ -141,13 +157,14 @@ pub(super) struct BulkView {
 #[utoipa::path(post, path = "/jobs/commands", operation_id = "commandJobs", tag = "jobs", request_body = BulkForm, responses(
     (status = 200, body = Envelope<BulkView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn by_filter(state: State<Api>, who: Who, body: Body<BulkForm>) -> Answer<BulkView> {
-    who.need(Scope::Operate)?;
+pub(super) async fn by_filter(state: State<Api>, by: By, body: Body<BulkForm>) -> Answer<BulkView> {
+    by.who.need(Scope::Operate)?;
     let BulkForm { command, filter, all, dry_run } = body.value;
     if filter.is_empty() != all {
         let message = if all { "all jobs are meant, and a filter is given" } else { "no filter is given" };
         return Err(invalid(message, "send a filter, or \"all\": true, but not both"));
     }
+    let on = serde_json::to_string(&filter).unwrap_or_default();
     let filter = filter.into_filter()?;
     let matching = state.engine().count(&filter, COUNT_MAX).await?;
     let more = matching >= COUNT_MAX;
@@ -160,7 +177,8 @@ pub(super) async fn by_filter(state: State<Api>, who: Who, body: Body<BulkForm>)
         BulkCommand::Redrive => Command::Redrive,
         BulkCommand::Delete => Command::Delete,
     };
-    let done = state.engine().apply(command, &filter).await?;
-    tracing::info!(who = %who.name, ?command, ?filter, done, "Asked for by hand");
+    let what = format!("jobs.{}_all", word(command));
+    let change = async { Ok(state.engine().apply(command, &filter).await?) };
+    let done = by.audited(&state, &what, On::named(if all { "all" } else { &on }), change).await?;
     ok(BulkView { matching, more, done: Some(done) })
 }

@@ -53,7 +53,7 @@ pub(super) struct GroupView {
 pub(super) struct GroupsForm {
     /// At most this many: 1 to 1,000, 100 if not given.
     #[param(minimum = 1, maximum = 1000)]
-    limit: Option<usize>,
+    pub(super) limit: Option<usize>,
 }
 
 /// Dead jobs by what they died of, the most frequent first.

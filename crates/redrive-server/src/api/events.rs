@@ -1,8 +1,9 @@
 //! What happens, as it happens: a stream of server-sent events.
 //!
-//! A `snapshot` says how everything stands: at once, and then whenever it has changed, at most once a second. It is read
-//! from the store, so it is right with any number of servers. Between them come `jobs`: what happened on this server, a
-//! batch at a time. Whoever comes back with `Last-Event-ID` is given what it has missed, as long as that is remembered.
+//! A `snapshot` says how everything stands: at once, and then whenever it has changed, at most once a second. Between
+//! them come `jobs`: what happened, a batch at a time; and `notice`: what somebody is to be told. Where several servers
+//! share a store, each tells the others through it, so that it does not matter which of them is listened to, and whoever
+//! comes back with `Last-Event-ID` to another of them is given what it has missed, as long as that is remembered.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,7 +14,7 @@ use axum::extract::State;
 use axum::response::sse::{self, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
 use http::HeaderMap;
-use redrive::{Engine, Event, Rng};
+use redrive::{Engine, Event, Notice, Rng};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{broadcast, watch};
@@ -25,6 +26,8 @@ use crate::door::{Refusal, Scope, Who};
 
 /// Events of one batch are collected for this long.
 const BATCH_EVERY: Duration = Duration::from_millis(100);
+/// How often to hear what other servers tell.
+const HEAR_EVERY: Duration = Duration::from_millis(250);
 /// Events of one batch; what is more is only counted.
 const BATCH_MAX: usize = 200;
 /// Batches that are remembered for those who come back.
@@ -34,72 +37,133 @@ const SNAPSHOT_EVERY: Duration = Duration::from_secs(1);
 /// So that a connection without news is not taken for a broken one.
 const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 
-/// What happened within a moment.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// What happened within a moment, as it is sent.
+#[derive(Debug)]
 struct Batch {
-    #[serde(skip)]
     number: u64,
-    jobs: Vec<Event>,
+    body: String,
+}
+
+/// As it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    jobs: &'a [Event],
     /// How many more there were.
     more: usize,
 }
 
+/// What a listener is told.
+#[derive(Clone, Debug)]
+enum News {
+    Batch(Arc<Batch>),
+    Notice(Arc<Notice>),
+}
+
 /// Collects what happens, once for all who listen.
 pub(super) struct Hub {
-    /// Unlike any other process's.
-    name: u64,
+    /// Where numbers come from: this process, or the store that several share.
+    name: String,
+    engine: Engine,
     remembered: Mutex<VecDeque<Arc<Batch>>>,
-    batches: broadcast::Sender<Arc<Batch>>,
+    news: broadcast::Sender<News>,
 }
 
 impl Hub {
     /// Collects for as long as anybody holds it.
     pub(super) fn start(engine: &Engine) -> Arc<Hub> {
-        let name = Rng::from_os().next_u64();
-        let hub = Arc::new(Hub { name, remembered: Mutex::default(), batches: broadcast::Sender::new(256) });
+        let name = match engine.is_shared() {
+            true => "s".to_owned(),
+            false => format!("{:x}", Rng::from_os().next_u64()),
+        };
+        let news = broadcast::Sender::new(256);
+        let hub = Arc::new(Hub { name, engine: engine.clone(), remembered: Mutex::default(), news });
         tokio::spawn(collect(Arc::downgrade(&hub), engine.events()));
+        if engine.is_shared() {
+            tokio::spawn(hear(Arc::downgrade(&hub)));
+        }
         hub
     }
 
-    fn tell(&self, jobs: Vec<Event>, more: usize) {
-        let mut remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = remembered.back().map_or(1, |last| last.number + 1);
-        let batch = Arc::new(Batch { number, jobs, more });
+    /// Something that somebody is to be told.
+    pub(super) fn notice(&self, notice: Notice) {
+        // Nobody listening is no error.
+        drop(self.news.send(News::Notice(Arc::new(notice))));
+    }
+
+    /// What happened here, to all who listen anywhere.
+    async fn tell(&self, jobs: &[Event], more: usize) {
+        let body = serde_json::to_string(&Written { jobs, more }).unwrap_or_default();
+        if self.engine.is_shared() {
+            if let Err(error) = self.engine.tell(&body).await {
+                tracing::debug!(%error, "Those who listen were not told; the next snapshot makes up for it");
+            }
+            return;
+        }
+        let number = self.lock().back().map_or(1, |last| last.number + 1);
+        self.pass_on(Batch { number, body });
+    }
+
+    fn pass_on(&self, batch: Batch) {
+        let batch = Arc::new(batch);
+        let mut remembered = self.lock();
         remembered.push_back(batch.clone());
         if remembered.len() > REMEMBERED {
             remembered.pop_front();
         }
-        // Nobody listening is no error.
-        drop(self.batches.send(batch));
+        drop(self.news.send(News::Batch(batch)));
     }
 
-    /// What has happened since, if all of it is remembered; and what happens from now on.
-    fn listen(&self, last: Option<&str>) -> (Option<Vec<Arc<Batch>>>, broadcast::Receiver<Arc<Batch>>) {
-        let remembered = self.remembered.lock().unwrap_or_else(PoisonError::into_inner);
-        let receiver = self.batches.subscribe();
-        let last = last.and_then(|id| id.strip_prefix(&format!("{:x}-", self.name))?.parse::<u64>().ok());
-        let missed = last.filter(|last| remembered.front().is_none_or(|first| first.number <= last + 1));
-        let missed = missed
-            .map(|last| remembered.iter().filter(|batch| batch.number > last).cloned().collect::<Vec<_>>());
-        (missed, receiver)
+    /// What happens from now on; and what has happened since the event with this id, if all of it is remembered.
+    async fn listen(&self, last: Option<&str>) -> (Option<Vec<Arc<Batch>>>, broadcast::Receiver<News>) {
+        let news = self.news.subscribe();
+        let last = last.and_then(|id| id.strip_prefix(&format!("{}-", self.name))?.parse::<u64>().ok());
+        let Some(last) = last else { return (None, news) };
+        if self.engine.is_shared() {
+            return (self.missed(last).await.unwrap_or_default(), news);
+        }
+        let remembered = self.lock();
+        let is_whole = remembered.front().is_none_or(|first| first.number <= last + 1);
+        let missed = remembered.iter().filter(|batch| batch.number > last).cloned().collect();
+        (is_whole.then_some(missed), news)
+    }
+
+    /// The same where several servers share a store.
+    async fn missed(&self, last: u64) -> redrive::Result<Option<Vec<Arc<Batch>>>> {
+        let place = i64::try_from(last).unwrap_or(i64::MAX);
+        let (oldest, newest) = self.engine.told_range().await?;
+        if place > newest || oldest > place.saturating_add(1) {
+            return Ok(None);
+        }
+        let told = self.engine.told(place, usize::MAX).await?;
+        Ok(Some(
+            told.into_iter().map(|(place, body)| Arc::new(Batch { number: number(place), body })).collect(),
+        ))
     }
 
     fn event(&self, batch: &Batch) -> sse::Event {
-        let event = sse::Event::default().event("jobs").id(format!("{:x}-{}", self.name, batch.number));
-        event.json_data(batch).unwrap_or_default()
+        let id = format!("{}-{}", self.name, batch.number);
+        sse::Event::default().event("jobs").id(id).data(&batch.body)
     }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Batch>>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn number(place: i64) -> u64 {
+    place.unsigned_abs()
 }
 
 async fn collect(hub: Weak<Hub>, mut events: broadcast::Receiver<Event>) {
     let (mut jobs, mut more) = (Vec::new(), 0);
     let mut tick = tokio::time::interval(BATCH_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tokio::select! { biased;
             _ = tick.tick() => {
                 let Some(hub) = hub.upgrade() else { return };
                 if !jobs.is_empty() || more > 0 {
-                    hub.tell(std::mem::take(&mut jobs), std::mem::take(&mut more));
+                    hub.tell(&std::mem::take(&mut jobs), std::mem::take(&mut more)).await;
                 }
             }
             event = events.recv() => match event {
@@ -114,9 +178,31 @@ async fn collect(hub: Weak<Hub>, mut events: broadcast::Receiver<Event>) {
     }
 }
 
+/// Passes on what all servers of the store tell.
+async fn hear(hub: Weak<Hub>) {
+    let mut last = None;
+    let mut tick = tokio::time::interval(HEAR_EVERY);
+    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let Some(hub) = hub.upgrade() else { return };
+        let heard = match last {
+            None => hub.engine.told_range().await.map(|(_, newest)| (newest, Vec::new())),
+            Some(place) => hub.engine.told(place, REMEMBERED).await.map(|told| (place, told)),
+        };
+        match heard {
+            Ok((place, told)) => {
+                last = Some(told.last().map_or(place, |(place, _)| *place));
+                told.into_iter().for_each(|(place, body)| hub.pass_on(Batch { number: number(place), body }));
+            }
+            Err(error) => tracing::debug!(%error, "Other servers are not heard for the moment"),
+        }
+    }
+}
+
 /// What happens, as it happens.
 #[utoipa::path(get, path = "/events", operation_id = "streamEvents", tag = "operations", responses(
-    (status = 200, body = str, content_type = "text/event-stream", description = "Events `snapshot` and `jobs`"),
+    (status = 200, body = str, content_type = "text/event-stream", description = "Events `snapshot`, `jobs` and `notice`"),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
 ))]
@@ -128,12 +214,12 @@ pub(super) async fn events(
     who.need(Scope::Read)?;
     let last = headers.get("last-event-id").and_then(|id| id.to_str().ok());
     let hub = state.inner.hub.clone();
-    let (missed, batches) = hub.listen(last);
-    let waiting: VecDeque<sse::Event> = missed.iter().flatten().map(|batch| hub.event(batch)).collect();
+    let (missed, news) = hub.listen(last).await;
+    let waiting: VecDeque<Arc<Batch>> = missed.iter().flatten().cloned().collect();
     let told = snapshot(&state, last.is_some() && missed.is_none()).await?;
     let mut look = tokio::time::interval(SNAPSHOT_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let teller = Teller { api: state.0.clone(), hub, batches, waiting, told: String::new(), look };
+    let teller = Teller { api: state.0.clone(), hub, news, waiting, sent: 0, told: String::new(), look };
     let first = sse::Event::default().event("snapshot").data(told);
     let rest = stream::unfold(teller, |mut teller| async move {
         let event = tokio::select! { biased;
@@ -158,8 +244,11 @@ async fn stopping(stopping: Option<watch::Receiver<bool>>) {
 struct Teller {
     api: Api,
     hub: Arc<Hub>,
-    batches: broadcast::Receiver<Arc<Batch>>,
-    waiting: VecDeque<sse::Event>,
+    news: broadcast::Receiver<News>,
+    /// What was missed, oldest first.
+    waiting: VecDeque<Arc<Batch>>,
+    /// The last batch that was sent.
+    sent: u64,
     /// The last snapshot.
     told: String,
     look: tokio::time::Interval,
@@ -167,13 +256,19 @@ struct Teller {
 
 impl Teller {
     async fn next(&mut self) -> sse::Event {
-        if let Some(event) = self.waiting.pop_front() {
-            return event;
+        if let Some(batch) = self.waiting.pop_front() {
+            self.sent = batch.number;
+            return self.hub.event(&batch);
         }
         loop {
             tokio::select! { biased;
-                batch = self.batches.recv() => match batch {
-                    Ok(batch) => return self.hub.event(&batch),
+                news = self.news.recv() => match news {
+                    // What was missed may come a second time, now that it is heard here too.
+                    Ok(News::Batch(batch)) if batch.number <= self.sent => {}
+                    Ok(News::Batch(batch)) => return self.hub.event(&batch),
+                    Ok(News::Notice(notice)) => {
+                        return sse::Event::default().event("notice").json_data(&*notice).unwrap_or_default();
+                    }
                     // The next snapshot makes up for it.
                     Err(broadcast::error::RecvError::Lagged(_)) => self.told.clear(),
                     Err(broadcast::error::RecvError::Closed) => std::future::pending().await,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redrive::{Filter, JobId, Json, NewJob, OnConflict, Policy, StateName, Timestamp, span};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::openapi::{ObjectBuilder, RefOr, Schema, schema::SchemaType, schema::Type};
@@ -87,20 +87,7 @@ impl JobForm {
     /// The job, or what is wrong with it.
     pub(super) fn into_job(self, api: &Api) -> Result<NewJob, Refusal> {
         let text = self.payload.as_ref().map_or("null", |payload| payload.get());
-        if text.len() > api.inner.payload_bytes {
-            let (is, may) = (text.len(), api.inner.payload_bytes);
-            return Err(Refusal::new(
-                413,
-                "RETRY_TOO_LARGE",
-                format!("the payload has {is} bytes; {may} are allowed"),
-            )
-            .hint("store the data elsewhere and put a reference into the payload"));
-        }
-        let value: Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
-        api.check_payload(&self.kind, &value).map_err(|problem| {
-            invalid(format!("the payload cannot be run: {problem}"), "correct it and send the job again")
-        })?;
-        let payload = Json::parse(text).map_err(|error| not_json(&error))?;
+        let (payload, value) = payload_of(api, &self.kind, text)?;
         let mut job = NewJob::of_kind(&self.kind, payload);
         let destination = self
             .destination
@@ -153,6 +140,24 @@ impl JobForm {
     }
 }
 
+/// A payload that jobs of this kind can have: as text, and as a value.
+pub(super) fn payload_of(api: &Api, kind: &str, text: &str) -> Result<(Json, Value), Refusal> {
+    if text.len() > api.inner.payload_bytes {
+        let (is, may) = (text.len(), api.inner.payload_bytes);
+        return Err(Refusal::new(
+            413,
+            "RETRY_TOO_LARGE",
+            format!("the payload has {is} bytes; {may} are allowed"),
+        )
+        .hint("store the data elsewhere and put a reference into the payload"));
+    }
+    let value: Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
+    api.check_payload(kind, &value).map_err(|problem| {
+        invalid(format!("the payload cannot be run: {problem}"), "correct it and send the job again")
+    })?;
+    Ok((Json::parse(text).map_err(|error| not_json(&error))?, value))
+}
+
 fn not_json(error: &serde_json::Error) -> Refusal {
     invalid(format!("the payload is not JSON: {error}"), "send any JSON value")
 }
@@ -175,37 +180,47 @@ pub(super) fn policy_of(api: &Api, policy: Value) -> Result<Policy, Refusal> {
 }
 
 /// Which jobs. Everything given must hold.
-#[derive(Debug, Default, Deserialize, IntoParams, ToSchema)]
+#[derive(Debug, Default, Deserialize, Serialize, IntoParams, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub(super) struct FilterForm {
     /// In one of these states, separated by commas: waiting, running, succeeded, dead, cancelled.
     #[param(example = "waiting,running")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,
     /// Of this kind.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) kind: Option<String>,
     /// In this queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) queue: Option<String>,
     /// For this destination.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) destination: Option<String>,
     /// With this key.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
     /// With these labels, as `name:value`, separated by commas.
     #[param(example = "customer:17")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) label: Option<String>,
     /// Whose last failure is of this group.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) group: Option<String>,
     /// Belonging to this job.
     #[param(value_type = Option<String>)]
     #[schema(value_type = Option<String>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) parent: Option<JobId>,
     /// Enqueued at this time or later.
     #[param(value_type = Option<String>, format = DateTime)]
     #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) from: Option<Timestamp>,
     /// Enqueued before this time.
     #[param(value_type = Option<String>, format = DateTime)]
     #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<Timestamp>,
 }
 

@@ -10,6 +10,8 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::Api;
 use super::answer::{Answer, Body, Entries, Envelope, Path, Query, Refused, created, invalid, ok};
+use super::audit::{By, On};
+use super::edit::detail;
 use super::forms::{FilterForm, JobForm, span_in_query};
 use super::views::{DetailView, JobView, PageView};
 use crate::door::{Refusal, Scope, Who};
@@ -215,8 +217,8 @@ pub(super) async fn get(
 ) -> Answer<DetailView> {
     who.need(Scope::Read)?;
     let wait = query.0.wait.unwrap_or_default().min(WAIT_MAX);
-    let detail = ended(&state, id.0, wait).await?;
-    ok(DetailView::of(detail, &who))
+    ended(&state, id.0, wait).await?;
+    ok(detail(&state, &who, id.0).await?)
 }
 
 /// The job when it is final, or as it is when the time is over.
@@ -341,9 +343,10 @@ pub(super) async fn list_of(
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
 ))]
-pub(super) async fn delete(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<Deleted> {
-    who.need(Scope::Operate)?;
-    state.engine().delete(id.0).await?;
+pub(super) async fn delete(state: State<Api>, by: By, id: Path<JobId>) -> Answer<Deleted> {
+    by.who.need(Scope::Operate)?;
+    let change = async { Ok(state.engine().delete(id.0).await?) };
+    by.audited(&state, "jobs.delete", On::job(id.0), change).await?;
     ok(Deleted { id: id.0 })
 }
 

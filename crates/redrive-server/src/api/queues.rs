@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Envelope, Path, Refused, ok};
+use super::audit::{By, On};
 use crate::door::{Refusal, Scope, Who};
 
 /// A queue.
@@ -73,20 +74,23 @@ async fn views(api: &Api) -> Result<Vec<QueueView>, Refusal> {
     Ok(views)
 }
 
-async fn set(api: &Api, who: &Who, name: &str, paused: bool) -> Answer<QueueView> {
-    who.need(Scope::Operate)?;
+async fn set(api: &Api, by: &By, name: &str, paused: bool) -> Answer<QueueView> {
+    by.who.need(Scope::Operate)?;
     let known = views(api).await?;
     if !known.iter().any(|view| view.name == name) {
         let names: Vec<&str> = known.iter().map(|view| view.name.as_str()).collect();
         return Err(Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no queue {name:?}"))
             .hint(format!("the queues are {}", names.join(", "))));
     }
-    if paused {
-        api.engine().pause(name).await?
-    } else {
-        api.engine().resume(name).await?
+    let change = async {
+        match paused {
+            true => api.engine().pause(name).await?,
+            false => api.engine().resume(name).await?,
+        }
+        Ok(())
     };
-    tracing::info!(who = %who.name, queue = name, paused, "Asked for by hand");
+    let what = if paused { "queues.pause" } else { "queues.resume" };
+    by.audited(api, what, On::named(name), change).await?;
     let view = views(api).await?.into_iter().find(|view| view.name == name);
     ok(view.ok_or_else(|| Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no queue {name:?}")))?)
 }
@@ -95,14 +99,14 @@ async fn set(api: &Api, who: &Who, name: &str, paused: bool) -> Answer<QueueView
 #[utoipa::path(post, path = "/queues/{name}/pause", operation_id = "pauseQueue", tag = "queues", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<QueueView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn pause(state: State<Api>, who: Who, name: Path<String>) -> Answer<QueueView> {
-    set(&state, &who, &name.0, true).await
+pub(super) async fn pause(state: State<Api>, by: By, name: Path<String>) -> Answer<QueueView> {
+    set(&state, &by, &name.0, true).await
 }
 
 /// Goes on handing out jobs of a queue.
 #[utoipa::path(post, path = "/queues/{name}/resume", operation_id = "resumeQueue", tag = "queues", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<QueueView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn resume(state: State<Api>, who: Who, name: Path<String>) -> Answer<QueueView> {
-    set(&state, &who, &name.0, false).await
+pub(super) async fn resume(state: State<Api>, by: By, name: Path<String>) -> Answer<QueueView> {
+    set(&state, &by, &name.0, false).await
 }

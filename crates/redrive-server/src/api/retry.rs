@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
+use super::audit::{By, On};
 use super::forms::policy_of;
 use super::jobs::{EnqueuedView, cursor, find, page};
 use super::stats::{Totals, totals};
@@ -226,15 +227,16 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
 #[utoipa::path(post, path = "/retry/{id}/trigger", operation_id = "triggerRetry", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<RetryView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn trigger(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<RetryView> {
-    who.need(Scope::Operate)?;
+pub(super) async fn trigger(state: State<Api>, by: By, id: Path<JobId>) -> Answer<RetryView> {
+    by.who.need(Scope::Operate)?;
     let detail = found(&state, id.0).await?;
     if let Standing::Dead { why, .. } = detail.job.state {
         let message = format!("retry item {} is exhausted: it is dead ({})", id.0, why.as_str());
         return Err(Refusal::new(409, "RETRY_EXHAUSTED", message)
             .hint(format!("bring it back with POST /api/v1/jobs/{}/redrive", id.0)));
     }
-    state.engine().retry_now(id.0).await?;
+    let change = async { Ok(state.engine().retry_now(id.0).await?) };
+    by.audited(&state, "retry.trigger", On::job(id.0), change).await?;
     let detail = found(&state, id.0).await?;
     ok(RetryView::of(&detail.job, last_error(&detail.attempts), state.engine().now()))
 }
@@ -250,10 +252,11 @@ async fn found(api: &Api, id: JobId) -> Result<redrive::JobDetail, Refusal> {
 #[utoipa::path(delete, path = "/retry/{id}", operation_id = "cancelRetry", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<Cancelled>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn cancel(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<Cancelled> {
-    who.need(Scope::Operate)?;
+pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<Cancelled> {
+    by.who.need(Scope::Operate)?;
     found(&state, id.0).await?;
-    state.engine().cancel(id.0).await?;
+    let change = async { Ok(state.engine().cancel(id.0).await?) };
+    by.audited(&state, "retry.cancel", On::job(id.0), change).await?;
     ok(Cancelled { id: id.0 })
 }
 

@@ -28,6 +28,8 @@ pub(super) struct Totals {
 pub(super) struct StatsView {
     #[serde(flatten)]
     totals: Totals,
+    /// Whether nothing is handed out until somebody lets it go on.
+    held: bool,
     waiting: u64,
     running: u64,
     /// Dead now: what a person has to look at.
@@ -90,6 +92,7 @@ pub(super) async fn stats(state: State<Api>, who: Who) -> Answer<StatsView> {
     let tally = sum.tally;
     ok(StatsView {
         totals: sum.totals(),
+        held: state.engine().is_held().await?,
         waiting: sum.waiting,
         running: sum.running,
         dead: sum.dead,

@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Refused, created, invalid, ok};
+use super::audit::{By, On};
 use super::forms::Span;
 use crate::door::{Refusal, Scope, Token, TokenBook as _, TokenRecord, Who, entropy};
 use crate::tokens::StoreTokens;
@@ -75,8 +76,8 @@ fn book(api: &Api) -> StoreTokens {
 #[utoipa::path(post, path = "/tokens", operation_id = "createToken", tag = "tokens", request_body = TokenForm, responses(
     (status = 201, body = Envelope<NewTokenView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn create(state: State<Api>, who: Who, body: Body<TokenForm>) -> Answer<NewTokenView> {
-    who.need(Scope::Admin)?;
+pub(super) async fn create(state: State<Api>, by: By, body: Body<TokenForm>) -> Answer<NewTokenView> {
+    by.who.need(Scope::Admin)?;
     let TokenForm { name, scopes, expires_in } = body.value;
     if name.trim().is_empty() || name.chars().count() > NAME_MAX {
         return Err(invalid("the name is missing or too long", format!("send 1 to {NAME_MAX} characters")));
@@ -88,8 +89,9 @@ pub(super) async fn create(state: State<Api>, who: Who, body: Body<TokenForm>) -
         .map_err(|_| Refusal::new(503, "RETRY_INTERNAL", "the operating system has no randomness to give"))?;
     let now = state.engine().now();
     let (token, record) = Token::mint(&entropy, &name, scopes, now, expires_in.map(|span| now + span.0));
-    book(&state).add(record.clone()).await?;
-    tracing::info!(who = %who.name, key_id = %record.key_id, name = %record.name, "A token was made");
+    let on = On::named(&format!("{} ({})", record.key_id, record.name));
+    let change = async { Ok(book(&state).add(record.clone()).await?) };
+    by.audited(&state, "tokens.create", on, change).await?;
     created(NewTokenView { token: token.reveal().to_owned(), record: record.into() })
 }
 
@@ -99,21 +101,22 @@ pub(super) async fn create(state: State<Api>, who: Who, body: Body<TokenForm>) -
 ))]
 pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<TokenView>> {
     who.need(Scope::Admin)?;
-    ok(book(&state).list().await?.into_iter().map(TokenView::from).collect())
+    let records = book(&state).list().await?.into_iter().filter(|record| record.session_of.is_none());
+    ok(records.map(TokenView::from).collect())
 }
 
 /// Makes a token worthless, on every server within a second.
 #[utoipa::path(delete, path = "/tokens/{keyId}", operation_id = "revokeToken", tag = "tokens", params(("keyId" = String, Path)), responses(
     (status = 200, body = Envelope<TokenView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn revoke(state: State<Api>, who: Who, key_id: Path<String>) -> Answer<TokenView> {
-    who.need(Scope::Admin)?;
+pub(super) async fn revoke(state: State<Api>, by: By, key_id: Path<String>) -> Answer<TokenView> {
+    by.who.need(Scope::Admin)?;
     let book = book(&state);
-    book.revoke(&key_id.0, state.engine().now()).await?;
+    let change = async { Ok(book.revoke(&key_id.0, state.engine().now()).await?) };
+    by.audited(&state, "tokens.revoke", On::named(&key_id.0), change).await?;
     let Some(record) = book.find(&key_id.0).await? else {
         return Err(Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no token {:?}", key_id.0))
             .hint("list them: redrive tokens list"));
     };
-    tracing::info!(who = %who.name, key_id = %record.key_id, name = %record.name, "A token was revoked");
     ok(record.into())
 }

@@ -10,6 +10,7 @@ use redrive::{
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::edit::EditView;
 use crate::door::{Scope, Who};
 
 /// A job.
@@ -151,6 +152,8 @@ pub(super) struct DetailView {
     #[schema(value_type = Option<serde_json::Value>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) output: Option<Json>,
+    /// What it was before it was corrected, oldest first.
+    pub(super) edits: Vec<EditView>,
 }
 
 impl DetailView {
@@ -160,6 +163,7 @@ impl DetailView {
             attempts: detail.attempts.into_iter().map(AttemptView::of).collect(),
             output: detail.output.filter(|_| who.may(&Scope::ReadPayload)),
             job: JobView::of(detail.job, who),
+            edits: Vec::new(),
         }
     }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use super::edit::{self, Edit};
 use super::listed::{JobLine, RawPage, Which, each_page, print_jobs, sentence};
 use super::many::{Act, Chosen, States, act};
 use super::{colour_of, print_all_json, print_json};
@@ -39,6 +40,10 @@ pub(crate) enum JobsCommand {
     Snooze(Snooze),
     /// Let a waiting job run at another time
     Reschedule(Reschedule),
+    /// Correct a job that waits, or is dead or cancelled and will be redriven
+    ///
+    /// Without saying what, opens it in your editor. What it was before stays in its history.
+    Edit(Box<Edit>),
 }
 
 /// Which jobs to list.
@@ -122,6 +127,7 @@ pub(crate) struct Reschedule {
 pub(crate) async fn run(command: JobsCommand) -> Done {
     let now = Clock::system().now();
     match command {
+        JobsCommand::Edit(edit) => edit::run(&edit).await,
         JobsCommand::List(list) => {
             let states = list.state.map(|state| ("state", state));
             print_list("/jobs", states.into_iter().collect(), &list.page, now).await

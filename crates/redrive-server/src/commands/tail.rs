@@ -1,15 +1,18 @@
 //! `redrive tail`: what happens, as it happens.
 
+use std::time::Duration;
+
+use axum::body::BodyDataStream;
 use clap::Args;
 use futures_util::StreamExt as _;
 use redrive::Timestamp;
 use redrive_server::{printable, printable_json};
 use serde::Deserialize;
 
-use crate::client::{Need, Target};
+use crate::client::{Client, Need, Target};
 use crate::out::{self, Colour};
 use crate::times;
-use crate::trouble::Done;
+use crate::trouble::{Done, Exit};
 
 /// Nothing but where to ask.
 #[derive(Args)]
@@ -18,20 +21,45 @@ pub(crate) struct Tail {
     target: Target,
 }
 
+/// How long to wait before the first try to come back, and at most.
+const COME_BACK: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(10)];
+
 pub(crate) async fn run(given: Tail) -> Done {
     let client = given.target.reach(Need::Server).await?;
-    let mut pieces = client.stream("/events").await?;
-    let mut events = Events::default();
-    while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| client.unreachable(&error.to_string()))?;
-        for event in events.take(&piece) {
-            match given.target.json {
-                true => out::answer(&printable_json(&event.data)),
-                false => print(&event),
+    let mut pieces = client.stream("/events", None).await?;
+    let (mut events, mut last) = (Events::default(), None);
+    loop {
+        match pieces.next().await {
+            Some(Ok(piece)) => {
+                for event in events.take(&piece) {
+                    match given.target.json {
+                        true => out::answer(&printable_json(&event.data)),
+                        false => print(&event),
+                    }
+                    last = event.id.or(last);
+                }
+            }
+            _ => {
+                out::note("the stream has ended; coming back to it");
+                events = Events::default();
+                pieces = come_back(&client, last.as_deref()).await?;
             }
         }
     }
-    Err(client.unreachable("it has ended the stream"))
+}
+
+/// The stream from behind the last event on, as soon as the server is there again.
+async fn come_back(client: &Client, last: Option<&str>) -> Done<BodyDataStream> {
+    let [mut wait, most] = COME_BACK;
+    loop {
+        tokio::time::sleep(wait).await;
+        match client.stream("/events", last).await {
+            Err(trouble) if matches!(trouble.exit, Exit::Unreachable | Exit::Temporary) => {
+                wait = (wait * 2).min(most);
+            }
+            answer => return answer,
+        }
+    }
 }
 
 /// Server-sent events out of whatever pieces they come in.
@@ -44,6 +72,7 @@ struct Events {
 #[derive(Default)]
 struct ServerEvent {
     name: String,
+    id: Option<String>,
     data: String,
 }
 
@@ -62,6 +91,8 @@ impl Events {
                 whole.extend((!event.data.is_empty()).then_some(event));
             } else if let Some(name) = line.strip_prefix("event:") {
                 self.event.name = name.trim_start().to_owned();
+            } else if let Some(id) = line.strip_prefix("id:") {
+                self.event.id = Some(id.trim_start().to_owned());
             } else if let Some(data) = line.strip_prefix("data:") {
                 if !self.event.data.is_empty() {
                     self.event.data.push('\n');
@@ -84,6 +115,12 @@ struct Totals {
     total_pending: u64,
     total_succeeded: u64,
     total_failed: u64,
+}
+
+#[derive(Deserialize)]
+struct Noticed {
+    at: Timestamp,
+    message: String,
 }
 
 #[derive(Deserialize)]
@@ -127,6 +164,12 @@ fn print(event: &ServerEvent) {
                 if more > 0 {
                     out::answer(&out::coloured(&format!("… and {more} more"), Colour::Dim));
                 }
+            }
+        }
+        "notice" => {
+            if let Ok(Noticed { at, message }) = serde_json::from_str(&event.data) {
+                let line = format!("{}  {}", times::local(at), printable(&message));
+                out::answer(&out::coloured(&line, Colour::Yellow));
             }
         }
         _ => {}

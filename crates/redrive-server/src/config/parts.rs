@@ -112,16 +112,13 @@ pub enum NoticeOn {
     Recovered,
     /// Too many attempts fail.
     FailureRate,
-    /// A destination does not answer, or does again.
-    DestinationDown,
 }
 
 impl NoticeOn {
-    const ALL: [(&'static str, NoticeOn); 4] = [
+    const ALL: [(&'static str, NoticeOn); 3] = [
         ("dead", NoticeOn::Dead),
         ("recovered", NoticeOn::Recovered),
         ("failure_rate", NoticeOn::FailureRate),
-        ("destination_down", NoticeOn::DestinationDown),
     ];
 }
 
@@ -431,7 +428,7 @@ impl Checker<'_> {
 }
 
 fn bounded_window(node: &Node) -> Result<Duration, String> {
-    let key = keys::Key { path: "", kind: Kind::Span("10s", "1d"), default: "", about: "" };
+    let key = keys::Key { path: "", kind: Kind::Span("1m", "1d"), default: "", about: "" };
     check::span(node, &key)
 }
 

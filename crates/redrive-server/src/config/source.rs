@@ -85,6 +85,11 @@ impl Sources {
         self.filled("REDRIVE_TOKEN_FILE").map(PathBuf::from)
     }
 
+    /// The editor of whoever sits at the terminal.
+    pub fn editor(&self) -> Option<&str> {
+        self.filled("VISUAL").or_else(|| self.filled("EDITOR"))
+    }
+
     /// Whether the environment asks for a terminal without colours: see no-color.org.
     pub fn is_plain(&self) -> bool {
         self.filled("NO_COLOR").is_some() || self.filled("TERM") == Some("dumb")

@@ -9,8 +9,9 @@ use http::{HeaderMap, header};
 use redrive::Timestamp;
 
 use super::refusal::Refusal;
+use super::session;
 use super::throttle::Throttle;
-use super::token::{Token, TokenBook, TokenRecord};
+use super::token::{Entropy, Token, TokenBook, TokenRecord};
 use super::who::{Who, token_required};
 
 /// How long a record is believed without asking the book again: so soon is a revoked token refused everywhere.
@@ -19,6 +20,15 @@ const BELIEVED: Duration = Duration::from_secs(1);
 const NOTED: Duration = Duration::from_secs(60);
 /// Records that are remembered.
 const RECORDS_MAX: usize = 10_000;
+
+/// How somebody proves who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum As {
+    /// With a token in a header.
+    Bearer,
+    /// With the cookie of a browser's session.
+    Session,
+}
 
 /// Knows who comes with which token.
 pub struct Tokens {
@@ -51,23 +61,39 @@ impl Tokens {
     /// 401 without a good token, in the same words whatever is wrong with it; 429 for an address that has been wrong
     /// too often; 503 if the book cannot be read. A good token works all the same.
     pub async fn who(&self, headers: &HeaderMap, from: IpAddr, now: Timestamp) -> Result<Who, Refusal> {
-        let Some(presented) = bearer(headers) else { return Err(token_required()) };
+        match (bearer(headers), session::cookie(headers)) {
+            (Some(token), _) => self.check(token, As::Bearer, from, now).await,
+            (None, Some(session)) => self.check(session, As::Session, from, now).await,
+            (None, None) => Err(token_required()),
+        }
+    }
+
+    /// Who has this token or session.
+    pub(super) async fn check(
+        &self,
+        presented: &str,
+        shown_as: As,
+        from: IpAddr,
+        now: Timestamp,
+    ) -> Result<Who, Refusal> {
         let Ok(token) = presented.parse::<Token>() else { return Err(self.refuse(from, now)) };
         let (known, read_at) = self.remembered(token.key_id());
         let was_good = known.admits(&token, now);
         if was_good && now.since(read_at) < BELIEVED {
-            return Ok(self.welcome(known, now).await);
+            if let Some(who) = self.welcome(known, shown_as, now).await? {
+                return Ok(who);
+            }
         }
         // What is remembered speeds up good tokens only: a wrong one takes the same way as one that nobody has.
         if !was_good {
             self.may_look_up(from, now)?;
         }
         let record = self.look_up(token.key_id(), now).await?;
-        if record.admits(&token, now) {
-            Ok(self.welcome(record, now).await)
-        } else {
-            Err(self.refuse(from, now))
-        }
+        let welcome = match record.admits(&token, now) {
+            true => self.welcome(record, shown_as, now).await?,
+            false => None,
+        };
+        welcome.ok_or_else(|| self.refuse(from, now))
     }
 
     /// What is remembered of a key id, and from when that is; nobody if it is nothing.
@@ -96,9 +122,77 @@ impl Tokens {
         }
     }
 
-    async fn welcome(&self, record: TokenRecord, now: Timestamp) -> Who {
-        self.note_use(&record.key_id, now).await;
-        Who { name: record.name, scopes: record.scopes, key_id: Some(record.key_id) }
+    /// Who has this record, if it is of the kind that was shown. A session is as good as the token it was opened with.
+    async fn welcome(
+        &self,
+        record: TokenRecord,
+        shown_as: As,
+        now: Timestamp,
+    ) -> Result<Option<Who>, Refusal> {
+        let who = |record: TokenRecord, expires_at: Option<Timestamp>| {
+            Some(Who { name: record.name, scopes: record.scopes, key_id: Some(record.key_id), expires_at })
+        };
+        match (shown_as, record.session_of.clone()) {
+            (As::Bearer, None) => {
+                self.note_use(&record.key_id, now).await;
+                let expires_at = record.expires_at;
+                Ok(who(record, expires_at))
+            }
+            (As::Session, Some(token)) => {
+                let over = session::over_at(&record);
+                let (known, read_at) = self.remembered(&token);
+                let is_fresh = now.since(read_at) < BELIEVED;
+                let token = if is_fresh { known } else { self.look_up(&token, now).await? };
+                if over <= now || !token.is_good(now) || token.session_of.is_some() {
+                    return Ok(None);
+                }
+                self.note_use(&record.key_id, now).await;
+                let expires_at = token.expires_at.map_or(over, |end| end.min(over));
+                Ok(who(token, Some(expires_at)))
+            }
+            (As::Bearer, Some(_)) | (As::Session, None) => Ok(None),
+        }
+    }
+
+    /// Opens a session for whoever has this token; those that are over are forgotten.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tokens::who`].
+    pub(super) async fn open_session(
+        &self,
+        token: &str,
+        from: IpAddr,
+        entropy: &Entropy,
+        now: Timestamp,
+    ) -> Result<(Token, Who), Refusal> {
+        let who = self.check(token, As::Bearer, from, now).await?;
+        for record in self.book.list().await? {
+            if record.session_of.is_some() && session::over_at(&record) <= now {
+                self.book.remove(&record.key_id).await?;
+            }
+        }
+        let (session, mut record) = Token::mint(entropy, &who.name, Vec::new(), now, None);
+        record.expires_at = Some(now + session::LONGEST);
+        record.session_of.clone_from(&who.key_id);
+        let expires_at = Some(who.expires_at.unwrap_or(Timestamp::MAX).min(session::over_at(&record)));
+        self.book.add(record).await?;
+        Ok((session, Who { expires_at, ..who }))
+    }
+
+    /// Ends a session, here at once and on other servers within a second.
+    ///
+    /// # Errors
+    ///
+    /// 503 if the book cannot be written.
+    pub(super) async fn close_session(&self, session: &str) -> Result<(), Refusal> {
+        let Ok(session) = session.parse::<Token>() else { return Ok(()) };
+        let record = self.book.find(session.key_id()).await?;
+        if record.is_some_and(|record| record.session_of.is_some() && record.is_of(&session)) {
+            self.book.remove(session.key_id()).await?;
+            self.lock().known.remove(session.key_id());
+        }
+        Ok(())
     }
 
     fn refuse(&self, from: IpAddr, now: Timestamp) -> Refusal {
@@ -244,6 +338,9 @@ mod tests {
         }
         async fn revoke(&self, key_id: &str, at: Timestamp) -> redrive::Result<bool> {
             self.book.revoke(key_id, at).await
+        }
+        async fn remove(&self, key_id: &str) -> redrive::Result<()> {
+            self.book.remove(key_id).await
         }
         async fn used(&self, key_id: &str, at: Timestamp) -> redrive::Result<()> {
             self.book.used(key_id, at).await

@@ -81,9 +81,8 @@ pub async fn open(
         Some(path) => token_file(path, &*book, entropy, now).await?,
         None => None,
     };
-    let is_good = |at: Option<Timestamp>| at.is_none_or(|at| now < at);
     let records = book.list().await.map_err(unreadable)?;
-    let has_tokens = records.iter().any(|record| is_good(record.expires_at) && is_good(record.revoked_at));
+    let has_tokens = records.iter().any(|record| record.session_of.is_none() && record.is_good(now));
     if has_tokens {
         return Ok(Opening { entry: Entry::Tokens(book), written });
     }

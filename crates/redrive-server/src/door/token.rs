@@ -78,6 +78,7 @@ impl Token {
             expires_at,
             revoked_at: None,
             last_used_at: None,
+            session_of: None,
         }
     }
 
@@ -161,14 +162,25 @@ pub struct TokenRecord {
     pub revoked_at: Option<Timestamp>,
     /// When it was last used, to the minute.
     pub last_used_at: Option<Timestamp>,
+    /// Of which token this is a browser's session: good for as long as that one is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_of: Option<String>,
 }
 
 impl TokenRecord {
     /// Whether this is the token, and it is good now. Takes as long for a wrong token as for the right one.
     pub(super) fn admits(&self, token: &Token, now: Timestamp) -> bool {
-        let is_it: bool = token.hash().0.ct_eq(&self.sha256.0).into();
-        let is_good = self.revoked_at.is_none_or(|at| now < at) && self.expires_at.is_none_or(|at| now < at);
-        is_it & is_good
+        self.is_of(token) & self.is_good(now)
+    }
+
+    /// Whether this is the token, good or not.
+    pub(super) fn is_of(&self, token: &Token) -> bool {
+        token.hash().0.ct_eq(&self.sha256.0).into()
+    }
+
+    /// Whether it is neither expired nor revoked.
+    pub fn is_good(&self, now: Timestamp) -> bool {
+        self.revoked_at.is_none_or(|at| now < at) && self.expires_at.is_none_or(|at| now < at)
     }
 
     /// What an unknown token is compared with: nothing hashes to it that anybody could find.
@@ -182,6 +194,7 @@ impl TokenRecord {
             expires_at: Some(Timestamp::EPOCH),
             revoked_at: None,
             last_used_at: None,
+            session_of: None,
         }
     }
 }
@@ -316,6 +329,8 @@ pub trait TokenBook: Send + Sync + 'static {
     async fn list(&self) -> Result<Vec<TokenRecord>>;
     /// From `at` on the token is no longer good. Whether there is such a token.
     async fn revoke(&self, key_id: &str, at: Timestamp) -> Result<bool>;
+    /// Forgets a record.
+    async fn remove(&self, key_id: &str) -> Result<()>;
     /// It was used. Called at most once a minute for each token and instance.
     async fn used(&self, key_id: &str, at: Timestamp) -> Result<()>;
 }
@@ -352,6 +367,11 @@ impl TokenBook for MemoryTokenBook {
     async fn revoke(&self, key_id: &str, at: Timestamp) -> Result<bool> {
         let revoke = |record: &mut TokenRecord| record.revoked_at = Some(at);
         Ok(self.with(|records| records.get_mut(key_id).map(revoke)).is_some())
+    }
+
+    async fn remove(&self, key_id: &str) -> Result<()> {
+        self.with(|records| records.remove(key_id));
+        Ok(())
     }
 
     async fn used(&self, key_id: &str, at: Timestamp) -> Result<()> {

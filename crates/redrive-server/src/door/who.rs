@@ -1,5 +1,7 @@
 //! Who is asking, and what they may do.
 
+use redrive::Timestamp;
+
 use super::refusal::Refusal;
 use super::token::Scope;
 
@@ -12,17 +14,19 @@ pub struct Who {
     pub scopes: Vec<Scope>,
     /// Which token; none for whoever is on this machine, and for nobody.
     pub key_id: Option<String>,
+    /// Until when they are known, if there is an end to it.
+    pub expires_at: Option<Timestamp>,
 }
 
 impl Who {
     /// Somebody on this machine, where no token is asked for: everything is allowed.
     pub fn local() -> Who {
-        Who { name: "local".into(), scopes: vec![Scope::Admin], key_id: None }
+        Who { name: "local".into(), scopes: vec![Scope::Admin], key_id: None, expires_at: None }
     }
 
     /// Somebody without a token, on a route that needs none.
     pub fn nobody() -> Who {
-        Who { name: "nobody".into(), scopes: Vec::new(), key_id: None }
+        Who { name: "nobody".into(), scopes: Vec::new(), key_id: None, expires_at: None }
     }
 
     /// Whether this is allowed.
@@ -64,7 +68,7 @@ mod tests {
 
     #[test]
     fn a_missing_scope_is_named_and_nobody_is_asked_for_a_token() {
-        let reader = Who { name: "ci".into(), scopes: vec![Scope::Read], key_id: Some("k".into()) };
+        let reader = Who { scopes: vec![Scope::Read], key_id: Some("k".into()), ..Who::nobody() };
         assert_eq!(reader.need(Scope::Read), Ok(()));
         let refusal = reader.need(Scope::WorkOn("mail".into())).unwrap_err();
         assert_eq!((refusal.status.as_u16(), refusal.code), (403, "RETRY_FORBIDDEN"));

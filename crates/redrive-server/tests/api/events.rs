@@ -10,19 +10,19 @@ use crate::ground::{Ground, api};
 
 /// One event.
 #[derive(Debug)]
-struct Told {
+pub(crate) struct Told {
     event: String,
     id: Option<String>,
-    data: Value,
+    pub(crate) data: Value,
 }
 
-struct Stream {
+pub(crate) struct Stream {
     body: Incoming,
     text: String,
 }
 
 impl Stream {
-    async fn open(ground: &Ground, last: Option<&str>) -> Stream {
+    pub(crate) async fn open(ground: &Ground, last: Option<&str>) -> Stream {
         let headers: Vec<(&str, &str)> = last.map(|last| ("last-event-id", last)).into_iter().collect();
         let path = api("/events");
         let response = within(ground.client.send("GET", &path, &headers, Bytes::new())).await.unwrap();
@@ -30,7 +30,7 @@ impl Stream {
         Stream { body: response.into_body(), text: String::new() }
     }
 
-    async fn next(&mut self) -> Told {
+    pub(crate) async fn next(&mut self) -> Told {
         loop {
             if let Some((block, rest)) = self.text.split_once("\n\n") {
                 let field =
@@ -53,7 +53,7 @@ impl Stream {
     }
 
     /// The next one with this name.
-    async fn next_of(&mut self, event: &str) -> Told {
+    pub(crate) async fn next_of(&mut self, event: &str) -> Told {
         loop {
             let told = self.next().await;
             if told.event == event {
@@ -63,7 +63,7 @@ impl Stream {
     }
 
     /// Reads on until this job has come to this, and gives the last id it was told.
-    async fn until(&mut self, job: &str, event: &str) -> String {
+    pub(crate) async fn until(&mut self, job: &str, event: &str) -> String {
         loop {
             let told = self.next_of("jobs").await;
             if happened(&told).contains(&(job.to_owned(), event.to_owned())) {

@@ -91,7 +91,12 @@ impl Ground {
 
     /// A server that is ready.
     pub(crate) fn serve(&self, store: &str, more: &[&str]) -> Serving {
-        let mut words = vec!["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--store", store];
+        self.serve_at("127.0.0.1:0", store, more)
+    }
+
+    /// The same at this address.
+    pub(crate) fn serve_at(&self, address: &str, store: &str, more: &[&str]) -> Serving {
+        let mut words = vec!["serve", "--listen", address, "--log-format", "json", "--store", store];
         words.extend(more);
         let mut child = self.command(&words).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();

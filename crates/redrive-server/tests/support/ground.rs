@@ -19,7 +19,11 @@ impl Ground {
 
     /// With these settings.
     pub(crate) async fn with(settings: &str) -> Ground {
-        let served = Served::with(settings).await;
+        Ground::of(Served::with(settings).await)
+    }
+
+    /// On this server.
+    pub(crate) fn of(served: Served) -> Ground {
         let client = Client { address: served.address, token: None };
         Ground { client, _served: served }
     }

@@ -95,6 +95,8 @@ pub enum Happening {
     Redriven,
     /// A person let it be forgotten.
     Deleted,
+    /// A person corrected it.
+    Edited,
 }
 
 /// Counters of one kind, looked up once. The recorder must be installed before the engine is built.
@@ -230,6 +232,12 @@ impl Inner {
             };
             self.send(now, *job, &nothing, &nothing, what);
         }
+    }
+
+    /// A job was corrected.
+    pub(super) fn edited(&self, job: &Job, by: &str, now: Timestamp) {
+        tracing::info!(job_id = %job.id, kind = %job.kind, by, "Job corrected");
+        self.send_of(now, job, || Happening::Edited);
     }
 
     fn send_of(&self, at: Timestamp, job: &Job, what: impl FnOnce() -> Happening) {

@@ -18,8 +18,8 @@ use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
 use crate::store::{
-    Call, Claim, Claimed, Enqueued, Expiry, Filter, Group, HolderId, JobDetail, PAGE_MAX, Page, Paged,
-    QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Enqueued, Expiry, Filter, Group, HolderId, JobDetail, Operations, PAGE_MAX, Page,
+    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
 /// One caller's way to a store: calls are delayed, refused, or carried out and reported as failed; each is written
@@ -200,6 +200,10 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
         let line = format!("expire {:x}{} {}", holder.0 >> 96, parts.collect::<String>(), applied(&answer));
         self.note(line, true, |book| book.ended(holder, &settlements, now, &answer)).await;
         self.leave(fate, Ok(answer)).await
+    }
+
+    fn operations(&self) -> &dyn Operations {
+        self.inner.operations()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -14,8 +14,8 @@ use crate::queue::{OnRetry, Retention};
 use crate::span::{hours, secs};
 use crate::stats::Activity;
 use crate::store::{
-    Call, Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, Group, HolderId, How, JobDetail, Lease, Page,
-    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, Group, HolderId, How, JobDetail, Lease,
+    Operations, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
 /// Where a bug lives.
@@ -283,6 +283,10 @@ impl<S: Store + ?Sized> Store for Planted<S> {
 
     async fn enqueue_once(&self, call: Call, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
         self.inner.enqueue_once(call, jobs, now).await
+    }
+
+    fn operations(&self) -> &dyn Operations {
+        self.inner.operations()
     }
 
     async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {

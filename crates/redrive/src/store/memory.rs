@@ -1,6 +1,7 @@
 //! The reference: everything in one map behind one lock, each rule written down as directly as it can be said.
 //! What the other stores do fast, this one does plainly, and they are compared with it.
 
+mod operations;
 mod world;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use self::world::World;
+use super::operations::Operations;
 use super::{
     CALLS_KEPT, Call, Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, JobDetail,
     PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
@@ -66,6 +68,10 @@ impl Store for MemoryStore {
     async fn register(&self, holder: HolderId, _name: &str, until: Timestamp) -> Result<()> {
         self.world().holders.insert(holder, until);
         Ok(())
+    }
+
+    fn operations(&self) -> &dyn Operations {
+        self
     }
 
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {

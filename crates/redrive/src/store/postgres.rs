@@ -11,6 +11,7 @@ mod enqueue;
 mod fault;
 mod listen;
 mod migrate;
+mod operations;
 mod read;
 mod settle;
 mod steer;
@@ -31,8 +32,8 @@ use self::codec::Names;
 use self::database::Database;
 use self::fault::Fault;
 use super::{
-    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page,
-    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, Operations,
+    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +56,7 @@ struct Inner {
     names: Names,
     gate: enqueue::Gate,
     changes: watch::Sender<u64>,
+    held: operations::Held,
     /// Something came in that other processes may be waiting for.
     news: Notify,
     /// Tells one's own notifications from others'.
@@ -145,6 +147,7 @@ impl PostgresStore {
             names: Names::default(),
             gate: enqueue::Gate::default(),
             changes: watch::Sender::new(0),
+            held: operations::Held::default(),
             news: Notify::new(),
             name: format!("{:016x}", Rng::from_os().next_u64()),
             clock,
@@ -158,6 +161,7 @@ impl PostgresStore {
         tasks.spawn(enqueue::gather(inner.clone()));
         tasks.spawn(time::follow(inner.clone()));
         tasks.spawn(listen::look(inner.clone()));
+        tasks.spawn(operations::look(inner.clone()));
         if let Some(config) = listen {
             tasks.spawn(listen::listen(inner.clone(), config));
             tasks.spawn(listen::notify(inner.clone()));
@@ -201,6 +205,7 @@ impl Inner {
         migrate::migrate(&self.database).await?;
         let days = include_str!("postgres/make_days.sql");
         self.database.query(days, &[(&1i32, Type::INT4)]).await?;
+        self.look_whether_held().await?;
         time::set(self).await
     }
 
@@ -267,7 +272,14 @@ impl Store for PostgresStore {
         Ok(())
     }
 
+    fn operations(&self) -> &dyn Operations {
+        self
+    }
+
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {
+        if self.inner.held.is_on() {
+            return Ok(Claimed::default());
+        }
         self.inner.claim(&claim, now).await.map_err(Fault::into_error)
     }
 

@@ -3,12 +3,14 @@
 //! An acknowledged job is on stable storage (`synchronous=FULL`). One engine holds a file at a time; your own
 //! connections may read it, and may enqueue in their own transactions (`tx/rusqlite.rs`).
 
+mod backup;
 mod claim;
 mod codec;
 mod core;
 mod doctor;
 mod enqueue;
 mod open;
+mod operations;
 mod read;
 mod settle;
 mod steer;
@@ -27,8 +29,8 @@ use self::codec::Names;
 use self::core::{Core, Running, SharedRunning};
 use self::writer::Writer;
 use super::{
-    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, PAGE_MAX, Page,
-    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, Operations,
+    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -101,6 +103,25 @@ impl SqliteStore {
     pub async fn examine(&self) -> Result<Vec<Finding>> {
         let (path, opened) = (self.path.clone(), doctor::Opened::With(self.readers.options.clone()));
         blocking(move || Ok(doctor::examine(&path, &opened))).await
+    }
+
+    /// Copies the store to a file that is not there yet, also while it is used: everything that was acknowledged before is
+    /// in the copy.
+    pub async fn backup_at(path: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (path, to) = (path.as_ref().to_owned(), to.as_ref().to_owned());
+        blocking(move || backup::backup(&path, &to)).await
+    }
+
+    /// Makes a store of a copy, where none is yet. It starts held: nothing runs until [`Engine::unhold`](crate::Engine::unhold).
+    pub async fn restore_at(copy: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        let (copy, to) = (copy.as_ref().to_owned(), to.as_ref().to_owned());
+        blocking(move || backup::restore(&copy, &to)).await
+    }
+
+    /// Which schema the file has, without changing it.
+    pub async fn schema_at(path: impl AsRef<Path>) -> Result<Schema> {
+        let path = path.as_ref().to_owned();
+        blocking(move || backup::schema(&path)).await
     }
 
     /// Writes what is under way, closes the file and gives it free. Dropping the store does the same, and holds up its
@@ -212,6 +233,10 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<Vec<Settled>> {
         self.writer.call(move |core| core.expire(holder, &settlements, now)).await
+    }
+
+    fn operations(&self) -> &dyn Operations {
+        self
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

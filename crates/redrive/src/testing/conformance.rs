@@ -10,6 +10,7 @@ pub mod keep;
 mod kit;
 pub mod lease;
 pub mod look;
+pub mod operate;
 pub mod order;
 pub mod settle;
 pub mod steer;
@@ -162,6 +163,16 @@ macro_rules! conformance_cases {
                 the_activity_log_has_an_end
                 records_are_kept_by_shelf_and_name
             }
+            operate {
+                what_happens_is_counted_in_its_minute
+                retries_are_foretold_by_the_time_they_will_be_due
+                who_did_what_is_kept_and_found_by_job
+                a_notice_is_kept_once_however_many_notice_it
+                a_waiting_job_can_be_corrected_and_remembers_what_it_was
+                a_dead_job_can_be_corrected_and_brought_back
+                what_runs_or_has_succeeded_is_not_corrected
+                a_held_store_hands_out_nothing_until_it_goes_on
+            }
         }
     };
 }
@@ -177,6 +188,7 @@ mod tests {
             include_str!("conformance/keep.rs"),
             include_str!("conformance/lease.rs"),
             include_str!("conformance/look.rs"),
+            include_str!("conformance/operate.rs"),
             include_str!("conformance/order.rs"),
             include_str!("conformance/settle.rs"),
             include_str!("conformance/steer.rs"),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use async_trait::async_trait;
 use redrive::{
     Activity, Admission, Builder, Call, Claim, Claimed, Clock, Command, Engine, Enqueued, Error, ErrorKind,
-    Event, Expiry, Filter, Group, Happening, HolderId, JobDetail, JobId, Json, MemoryStore, Page, Paged,
-    Payload, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp, testing,
+    Event, Expiry, Filter, Group, Happening, HolderId, JobDetail, JobId, Json, MemoryStore, Operations, Page,
+    Paged, Payload, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp, testing,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -246,6 +246,9 @@ impl Store for Moody {
         now: Timestamp,
     ) -> Result<Vec<Settled>> {
         self.there()?.expire(holder, settlements, now).await
+    }
+    fn operations(&self) -> &dyn Operations {
+        self.inner.operations()
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes()

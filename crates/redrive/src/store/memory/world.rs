@@ -3,10 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::operations::Books;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, OnConflict, State};
 use crate::machine::{self, Admission, Command, Steer, Transition};
+use crate::operate::EditRecord;
 use crate::queue::OnRetry;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
 use crate::store::{
@@ -27,6 +29,7 @@ pub(super) struct World {
     /// By key: what was asked for, what was answered, and when.
     pub(super) calls: BTreeMap<String, (String, Vec<Enqueued>, Timestamp)>,
     pub(super) records: BTreeMap<(String, String), Json>,
+    pub(super) books: Books,
 }
 
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub(super) struct Row {
     pub(super) job: Job,
     pub(super) attempts: Vec<AttemptRecord>,
     pub(super) output: Option<Json>,
+    /// What it was before it was corrected.
+    pub(super) edits: Vec<EditRecord>,
     /// The claim that lists it at its current attempt.
     pub(super) claim: Option<ClaimId>,
 }
@@ -108,7 +113,7 @@ impl World {
             .find(|row| row.job.extras().key.as_deref() == Some(key) && !row.job.state.is_final())
     }
 
-    fn enqueue_one(&mut self, admission: Admission, _now: Timestamp) -> Enqueued {
+    fn enqueue_one(&mut self, admission: Admission, now: Timestamp) -> Enqueued {
         let Admission { mut job, on_conflict, history, .. } = admission;
         if self.by_id.contains_key(&job.id) {
             return Enqueued { id: job.id, how: How::Existing };
@@ -127,9 +132,12 @@ impl World {
         self.last_seq += 1;
         job.seq = self.last_seq;
         let id = job.id;
-        self.totals.entry(job.queue.clone()).or_default().enqueued += 1;
+        let news = Tally { enqueued: 1, ..Tally::default() };
+        *self.totals.entry(job.queue.clone()).or_default() += news;
+        self.books.count(now, &news);
         self.by_id.insert(id, job.seq);
-        self.rows.insert(job.seq, Row { job, attempts: history, output: None, claim: None });
+        self.rows
+            .insert(job.seq, Row { job, attempts: history, output: None, edits: Vec::new(), claim: None });
         Enqueued { id, how: How::Created }
     }
 
@@ -140,6 +148,9 @@ impl World {
         }
         if claim.ids.iter().any(|id| self.claims.contains_key(id)) {
             return Ok(self.claimed_before(&claim, now));
+        }
+        if self.books.held {
+            return Ok(Claimed::default());
         }
         let [batch, alone] = claim.ids;
         let mut claimed = Claimed::default();
@@ -284,7 +295,10 @@ impl World {
         if transition.ending != Ending::Succeeded {
             row.remember(settlement.record());
         }
-        self.totals.entry(row.job.queue.clone()).or_default().count(&row.job, transition);
+        let mut news = Tally::default();
+        news.count(&row.job, transition);
+        *self.totals.entry(row.job.queue.clone()).or_default() += news;
+        self.books.count(*ended_at, &news);
         let note = Activity::of(&row.job, transition, *ended_at);
         row.apply(transition.clone());
         self.activity.extend(note);
@@ -352,7 +366,7 @@ impl World {
         }
     }
 
-    fn bound_activity(&mut self) {
+    pub(super) fn bound_activity(&mut self) {
         let excess = self.activity.len().saturating_sub(ACTIVITY_MAX as usize);
         self.activity.drain(..excess);
     }

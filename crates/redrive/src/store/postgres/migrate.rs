@@ -17,7 +17,11 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0006_days.sql"),
     include_str!("../../../migrations/postgres/0007_views.sql"),
     include_str!("../../../migrations/postgres/0008_enqueue_function.sql"),
+    include_str!("../../../migrations/postgres/0009_operations.sql"),
 ];
+
+/// The schema that this program makes.
+pub(super) const KNOWN: usize = MIGRATIONS.len();
 
 /// Held by whoever changes the schema.
 const LOCK: i64 = 0x7265_6472_6976_6500;

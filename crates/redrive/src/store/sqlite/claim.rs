@@ -75,6 +75,9 @@ impl Core {
         if claim.ids.iter().any(|id| self.claims.contains_key(id)) {
             return self.claimed_before(claim, now);
         }
+        if self.held {
+            return Ok(Taken { jobs: Vec::new(), next_due: None });
+        }
         let [batch, alone] = claim.ids;
         let (holder, suspect, kinds) = (claim.holder, claim.suspect, claim.kinds.clone());
         let mut taking = Taking { holder, now, batch, alone, suspect, kinds, jobs: Vec::new() };

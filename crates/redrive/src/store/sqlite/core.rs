@@ -11,6 +11,7 @@ use rusqlite::{Connection, params};
 
 use super::Fault;
 use super::codec::{Names, hex, unhex};
+use super::operations::{count_minute, is_held};
 use crate::clock::Timestamp;
 use crate::job::Json;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
@@ -38,6 +39,10 @@ pub(super) struct Core {
     /// Whether a row was set aside, so that what is kept in memory must be counted again.
     pub(super) damaged: bool,
     noted: bool,
+    /// Whether nothing is handed out.
+    pub(super) held: bool,
+    /// When the last thing of this transaction happened.
+    pub(super) at: Timestamp,
 }
 
 /// Maps by numbers that are ours: nobody chooses them to collide, so they need no defence, and several are asked for
@@ -176,6 +181,8 @@ impl Core {
             woke: false,
             damaged: false,
             noted: false,
+            held: false,
+            at: Timestamp::EPOCH,
         };
         core.reload()?;
         Ok(core)
@@ -190,6 +197,7 @@ impl Core {
         self.load_queues()?;
         self.load_holders()?;
         self.load_claims()?;
+        self.held = is_held(&self.conn)?;
         (self.woke, self.damaged, self.noted) = (true, false, false);
         Ok(())
     }
@@ -320,9 +328,14 @@ impl Core {
 
     /// What is written once for a whole transaction.
     pub(super) fn before_commit(&mut self) -> Result<(), Fault> {
+        let mut counted = [0; 4];
         for (id, queue) in &mut self.queues {
             let mut news = std::mem::take(&mut queue.news);
             queue.totals += news;
+            let Tally { enqueued, succeeded, failures, dead, .. } = news;
+            for (sum, count) in counted.iter_mut().zip([enqueued, succeeded, failures, dead]) {
+                *sum += count;
+            }
             for (name, value) in news.fields() {
                 if *value > 0 {
                     let value = i64::try_from(*value).unwrap_or(i64::MAX);
@@ -332,6 +345,10 @@ impl Core {
                 }
             }
         }
+        if counted != [0; 4] {
+            count_minute(&self.conn, self.at, counted)?;
+        }
+        self.at = Timestamp::EPOCH;
         if std::mem::take(&mut self.noted) {
             self.conn.prepare_cached(include_str!("activity_trim.sql"))?.execute([ACTIVITY_MAX])?;
         }

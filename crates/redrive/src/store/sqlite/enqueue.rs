@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::codec::{Names, as_millis};
 use super::core::Core;
-use super::{Fault, settle};
+use super::{Fault, operations, settle};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobId, Ledger, OnConflict, Reason, State};
@@ -17,6 +17,7 @@ impl Core {
         // Whatever can be refused is refused before the first write, so that a refusal leaves no trace.
         self.refuse_beyond_capacity(jobs)?;
         self.refuse_conflicts(jobs)?;
+        self.at = jobs.iter().map(|admission| admission.job.created_at).fold(self.at, Timestamp::max);
         let mut answers = Vec::with_capacity(jobs.len());
         for run in jobs.chunk_by(|a, b| is_plain(a) == is_plain(b)) {
             if is_plain(&run[0]) {
@@ -221,7 +222,13 @@ fn insert_job(conn: &Connection, job: &Job, queue: i64, policy: i64) -> Result<O
     Ok((changed == 1).then(|| conn.last_insert_rowid()))
 }
 
-fn write_job(conn: &Connection, sql: &str, job: &Job, queue: i64, policy: i64) -> Result<usize, Fault> {
+pub(super) fn write_job(
+    conn: &Connection,
+    sql: &str,
+    job: &Job,
+    queue: i64,
+    policy: i64,
+) -> Result<usize, Fault> {
     let extras = job.extras();
     let labels = (!extras.labels.is_empty())
         .then(|| serde_json::to_string(&extras.labels).expect("a map of strings can be written"));
@@ -315,5 +322,6 @@ fn try_enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enque
         settle::insert_attempt(conn, seq, record)?;
     }
     conn.prepare_cached(include_str!("stats_add.sql"))?.execute(params![queue, "enqueued", 1])?;
+    operations::count_minute(conn, job.created_at, [1, 0, 0, 0])?;
     Ok(Enqueued { id: job.id, how: How::Created })
 }

@@ -19,9 +19,10 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// The migrations, in order. Numbers are positions: the first is 1.
-pub(super) const MIGRATIONS: [&str; 2] = [
+pub(super) const MIGRATIONS: [&str; 3] = [
     include_str!("../../../migrations/sqlite/0001_jobs.sql"),
     include_str!("../../../migrations/sqlite/0002_views.sql"),
+    include_str!("../../../migrations/sqlite/0003_operations.sql"),
 ];
 
 /// Where the lock of a file is.
@@ -132,6 +133,15 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> Result<Connection>
     conn.pragma_update(None, "query_only", true).map_err(broken)?;
     conn.pragma_update(None, "cache_size", -4_096).map_err(broken)?;
     Ok(conn)
+}
+
+/// A connection that copies the file, which must be there.
+pub(super) fn copier(path: &Path) -> Result<Connection> {
+    connect(
+        path,
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX,
+        &SqliteOptions::default(),
+    )
 }
 
 /// A connection for looking at a file of which nothing is known yet: it makes no file and writes none.

@@ -31,6 +31,7 @@ impl Core {
     /// The same as [`Core::settle_one`] for jobs that succeeded at once and have nothing special, with the statements
     /// looked up once. The others are left open.
     fn settle_plain(&mut self, settlements: &[Settlement]) -> Result<Vec<Option<Settled>>, Fault> {
+        self.at = settlements.iter().map(|settlement| settlement.ended_at).fold(self.at, Timestamp::max);
         let Core { conn, queues, queue_ids, claims, running, .. } = self;
         let mut running = running.write().unwrap_or_else(PoisonError::into_inner);
         let mut delete = conn.prepare_cached(include_str!("settle_delete.sql"))?;
@@ -213,6 +214,7 @@ impl Core {
         transition: Transition,
         now: Timestamp,
     ) -> Result<(), Fault> {
+        self.at = self.at.max(now);
         let attempt = transition.ledger.attempt - 1;
         self.conn.prepare_cached(include_str!("settle_delete.sql"))?.execute(params![seq, attempt])?;
         self.conn.prepare_cached(include_str!("key_forget.sql"))?.execute([seq])?;

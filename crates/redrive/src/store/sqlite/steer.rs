@@ -10,6 +10,7 @@ use super::settle::{insert_attempt, trim_attempts};
 use crate::clock::Timestamp;
 use crate::job::{Ending, Job, JobId, State, StateName};
 use crate::machine::{self, Command, Steer, Transition};
+use crate::operate::SERIES_KEPT;
 use crate::queue::Retention;
 use crate::stats::Activity;
 use crate::store::{CALLS_KEPT, Filter, Lease, Page, cancelled_attempt};
@@ -126,6 +127,7 @@ impl Core {
         }
         self.conn.prepare_cached(include_str!("redrive_done.sql"))?.execute([seq])?;
         self.conn.prepare_cached(include_str!("forget_attempts.sql"))?.execute([seq])?;
+        self.conn.prepare_cached(include_str!("forget_edits.sql"))?.execute([seq])?;
         self.conn.prepare_cached(include_str!("forget_job.sql"))?.execute([seq])?;
         Ok(())
     }
@@ -139,6 +141,8 @@ impl Core {
     ) -> Result<u64, Fault> {
         let before = (now - CALLS_KEPT).as_millis();
         self.conn.prepare_cached(include_str!("calls_forget.sql"))?.execute([before])?;
+        let before = (now - SERIES_KEPT).as_millis() / 60_000;
+        self.conn.prepare_cached(include_str!("minutes_forget.sql"))?.execute([before])?;
         let mut pruned = 0;
         let mut looked_at = 0;
         let mut wrapped = false;

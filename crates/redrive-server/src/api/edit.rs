@@ -1,0 +1,118 @@
+//! Correcting a job: another payload, policy, priority or labels. What it was before stays readable.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::extract::State;
+use redrive::{Edit, EditRecord, JobId, Json, Policy, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use utoipa::ToSchema;
+
+use super::Api;
+use super::answer::{Answer, Body, Envelope, Path, Refused, ok};
+use super::audit::{By, On};
+use super::forms::{payload_of, policy_of};
+use super::jobs::find;
+use super::views::DetailView;
+use crate::door::{Refusal, Scope, Who};
+use crate::executor::HttpExecutor;
+
+/// What is to be changed; the rest stays.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({ "payload": { "method": "POST", "url": "https://api.example.com/orders" }, "policy": "media" }))]
+pub(super) struct EditForm {
+    /// Another payload: any JSON.
+    #[serde(default)]
+    #[schema(value_type = Option<Value>)]
+    payload: Option<Box<RawValue>>,
+    /// Another policy: a name, or a policy.
+    #[serde(default)]
+    #[schema(value_type = Option<Value>)]
+    policy: Option<Value>,
+    /// Higher goes first.
+    #[serde(default)]
+    priority: Option<i16>,
+    /// Instead of all labels it has.
+    #[serde(default)]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+/// Corrects a job that waits, or is dead or cancelled and will be redriven.
+#[utoipa::path(patch, path = "/jobs/{id}", operation_id = "editJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = EditForm, responses(
+    (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
+))]
+pub(super) async fn edit(
+    state: State<Api>,
+    by: By,
+    id: Path<JobId>,
+    body: Body<EditForm>,
+) -> Answer<DetailView> {
+    by.who.need(Scope::Operate)?;
+    let edit = edit_of(&state, &by.who, id.0, body.value).await?;
+    let change = async { Ok(state.engine().edit(id.0, edit).await?) };
+    by.audited(&state, "jobs.edit", On::job(id.0), change).await?;
+    ok(detail(&state, &by.who, id.0).await?)
+}
+
+async fn edit_of(api: &Api, who: &Who, id: JobId, form: EditForm) -> Result<Edit, Refusal> {
+    let mut edit =
+        Edit { priority: form.priority, labels: form.labels, by: who.name.clone(), ..Edit::default() };
+    if let Some(payload) = form.payload {
+        let job = find(api, id).await?.job;
+        let (payload, value) = payload_of(api, &job.kind, payload.get())?;
+        // Where the job goes to was read off its URL, unless somebody said otherwise.
+        let of = |value: &Value| (*job.kind == *"http").then(|| HttpExecutor::destination(value)).flatten();
+        let before: Value = serde_json::from_str(job.payload.as_str()).unwrap_or_default();
+        if job.extras().destination.as_deref() == of(&before).as_deref() {
+            edit.destination = of(&value).map(Into::into);
+        }
+        edit.payload = Some(payload);
+    }
+    if let Some(policy) = form.policy {
+        edit.policy = Some(Arc::new(policy_of(api, policy)?));
+    }
+    Ok(edit)
+}
+
+/// A job with all of its history.
+pub(super) async fn detail(api: &Api, who: &Who, id: JobId) -> Result<DetailView, Refusal> {
+    let detail = find(api, id).await?;
+    let edits = api.engine().edits(id).await?;
+    let mut view = DetailView::of(detail, who);
+    view.edits = edits.into_iter().map(|record| EditView::of(record, who)).collect();
+    Ok(view)
+}
+
+/// What a job was before it was corrected: only what was changed.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct EditView {
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
+    /// Who changed it.
+    by: String,
+    /// The payload before; left out for whoever may not read it.
+    #[schema(value_type = Option<Value>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    payload: Option<Json>,
+    /// The policy before.
+    #[schema(value_type = Option<Value>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    policy: Option<Arc<Policy>>,
+    /// The priority before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    priority: Option<i16>,
+    /// The labels before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<BTreeMap<String, String>>,
+}
+
+impl EditView {
+    fn of(record: EditRecord, who: &Who) -> EditView {
+        let EditRecord { at, by, payload, policy, priority, labels } = record;
+        let payload = payload.filter(|_| who.may(&Scope::ReadPayload));
+        EditView { at, by, payload, policy, priority, labels }
+    }
+}

@@ -1,0 +1,98 @@
+//! What people ask of an engine besides jobs: figures over time, who did what, notices, corrections, and a halt.
+
+use super::Engine;
+use crate::clock::Timestamp;
+use crate::error::Result;
+use crate::job::{Job, JobId};
+use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Steps};
+use crate::store::Operations;
+
+impl Engine {
+    fn operations(&self) -> &dyn Operations {
+        self.inner().store.operations()
+    }
+
+    /// What has happened in each of these steps, on all engines of the store. Steps in which nothing happened are left
+    /// out.
+    pub async fn series(&self, steps: Steps) -> Result<Vec<Point>> {
+        self.operations().series(steps).await
+    }
+
+    /// How many retries will be due in each of these steps. Looks at no more than about `most` jobs of each queue and
+    /// priority.
+    pub async fn retries_due(&self, steps: Steps, most: usize) -> Result<Vec<(Timestamp, u64)>> {
+        self.operations().retries_due(steps, most).await
+    }
+
+    /// Corrects a job that waits, or is dead or cancelled and will be redriven. What it was before is kept.
+    ///
+    /// # Errors
+    ///
+    /// See [`Edit::apply`].
+    pub async fn edit(&self, id: JobId, edit: Edit) -> Result<Job> {
+        let now = self.now();
+        let job = self.operations().edit(id, &edit, now).await?;
+        self.inner().edited(&job, &edit.by, now);
+        Ok(job)
+    }
+
+    /// What a job was before it was corrected, oldest first.
+    pub async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>> {
+        self.operations().edits(id).await
+    }
+
+    /// Writes an entry of the audit log, or what came of one that is there.
+    pub async fn audit(&self, entry: &Audit) -> Result<()> {
+        self.operations().audit(entry).await
+    }
+
+    /// Entries of the audit log with their places, newest first.
+    pub async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {
+        self.operations().audited(filter).await
+    }
+
+    /// Keeps a notice and gives its place; nothing if one with its key is there.
+    pub async fn notice(&self, notice: &Notice) -> Result<Option<i64>> {
+        self.operations().notice(notice).await
+    }
+
+    /// The newest notices behind this place, at most `limit`, oldest first.
+    pub async fn notices(&self, after: i64, limit: usize) -> Result<Vec<(i64, Notice)>> {
+        self.operations().notices(after, limit).await
+    }
+
+    /// Hands out nothing from now on, on every engine of the store within a second: what runs may finish, nothing begins.
+    pub async fn hold(&self) -> Result<()> {
+        self.operations().hold(true).await
+    }
+
+    /// Goes on after [`Engine::hold`].
+    pub async fn unhold(&self) -> Result<()> {
+        self.operations().hold(false).await
+    }
+
+    /// Whether nothing is handed out.
+    pub async fn is_held(&self) -> Result<bool> {
+        self.operations().is_held().await
+    }
+
+    /// Whether other processes may use the store at the same time, so that [`Engine::tell`] reaches anybody.
+    pub fn is_shared(&self) -> bool {
+        self.operations().is_shared()
+    }
+
+    /// Tells all processes of the store, this one included, and gives the place of what was told.
+    pub async fn tell(&self, news: &str) -> Result<i64> {
+        self.operations().tell(news).await
+    }
+
+    /// What was told behind this place, oldest first, at most `limit`.
+    pub async fn told(&self, after: i64, limit: usize) -> Result<Vec<(i64, String)>> {
+        self.operations().told(after, limit).await
+    }
+
+    /// The places of the oldest and the newest that are remembered of what was told.
+    pub async fn told_range(&self) -> Result<(i64, i64)> {
+        self.operations().told_range().await
+    }
+}

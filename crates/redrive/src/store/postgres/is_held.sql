@@ -1,0 +1,1 @@
+SELECT EXISTS (SELECT 1 FROM redrive.meta WHERE name = 'held')

@@ -1,0 +1,1 @@
+DELETE FROM redrive.meta WHERE name = 'held'

@@ -1,0 +1,3 @@
+INSERT INTO redrive_audit (id, at, who, token, what, target, job, result, detail)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+ON CONFLICT (id) DO UPDATE SET result = excluded.result, detail = excluded.detail

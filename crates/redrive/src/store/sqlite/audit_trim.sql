@@ -1,0 +1,1 @@
+DELETE FROM redrive_audit WHERE n <= (SELECT max(n) FROM redrive_audit) - ?1

@@ -1,0 +1,2 @@
+SELECT n, id, at, who, token, what, target, job, result, detail FROM redrive_audit
+WHERE n < ?1 ORDER BY n DESC LIMIT ?2

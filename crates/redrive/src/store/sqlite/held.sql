@@ -1,0 +1,1 @@
+SELECT count(*) FROM redrive_meta WHERE name = 'held'

@@ -1,0 +1,1 @@
+DELETE FROM redrive_minutes WHERE minute < ?1

@@ -1,0 +1,1 @@
+DELETE FROM redrive_notices WHERE n <= (SELECT max(n) FROM redrive_notices) - ?1

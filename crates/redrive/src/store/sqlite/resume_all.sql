@@ -1,0 +1,1 @@
+DELETE FROM redrive_meta WHERE name = 'held'
