@@ -36,7 +36,6 @@ async function who(): Promise<Session | "sign-in"> {
     return { name, scopes, isSigned: name !== EVERYTHING.name };
   } catch (error) {
     if (error instanceof Refused && error.status === 401) return "sign-in";
-    if (error instanceof Refused && error.status === 404) return EVERYTHING;
     throw error;
   }
 }

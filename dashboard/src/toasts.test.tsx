@@ -3,7 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { JobEvent } from "./api/board";
 import { serve, show } from "./testing/server";
-import { outcomes, tellOutcomes, toasts } from "./toasts";
+import { outcomes, tellNotice, tellOutcomes, toasts } from "./toasts";
 
 const event = (what: string, fields: Partial<JobEvent> = {}): JobEvent => {
   return { at: "2026-11-16T12:00:00Z", job: "j1", kind: "parse", queue: "q", event: what, ...fields };
@@ -78,4 +78,14 @@ test("an action is run once and takes its toast away", async () => {
   await userEvent.click(screen.getByRole("button", { name: "Undo" }));
   expect(run).toHaveBeenCalledOnce();
   expect(toasts.all()).toHaveLength(0);
+});
+
+test("a failure rate is told in the server's words; a notice about one job is not told twice", () => {
+  show(null);
+  act(() => tellNotice({ what: "dead", message: "one job" }));
+  expect(toasts.all()).toEqual([]);
+  act(() => tellNotice({ what: "failure_rate", message: "half of all attempts fail" }));
+  expect(screen.getByText("half of all attempts fail")).toBeVisible();
+  act(() => tellNotice({ what: "failure_rate_recovered", message: "they succeed again" }));
+  expect(toasts.all()).toHaveLength(1);
 });

@@ -109,6 +109,13 @@ function tell(what: "recovered" | "dead", events: readonly JobEvent[], tone: Ton
   toasts.push({ tone, text: `toast.${what}.many`, group, link, values: { count: counted[what] } });
 }
 
+/** Single jobs are told of by their events; this is for what concerns many. */
+export function tellNotice(notice: { what: string; message: string }): void {
+  if (notice.what !== "failure_rate" && notice.what !== "failure_rate_recovered") return;
+  const tone = notice.what === "failure_rate" ? "bad" : "good";
+  toasts.push({ tone, text: "toast.notice", values: { message: notice.message }, group: "failure-rate" });
+}
+
 const icons = { good: CheckCircle2, bad: OctagonX, info: Info };
 const colours = { good: "text-good", bad: "text-bad", info: "text-soft" };
 

@@ -103,3 +103,13 @@ test("a snapshot is news even without events: another server may have been at wo
   vi.advanceTimersByTime(200);
   expect(heard).toHaveBeenCalledWith([], 0);
 });
+
+test("a notice is handed on at once", () => {
+  const live = start();
+  const heard = vi.fn();
+  const stop = live.hearNotices(heard);
+  sources[0]?.say("notice", { what: "failure_rate", message: "half of all fail" });
+  stop();
+  sources[0]?.say("notice", { what: "failure_rate", message: "again" });
+  expect(heard.mock.calls).toEqual([[{ what: "failure_rate", message: "half of all fail" }]]);
+});

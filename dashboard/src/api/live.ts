@@ -15,6 +15,12 @@ const AGAIN_MS = [500, 1_000, 2_000, 5_000];
 /** Of a burst, so many are handed on; the lists that are asked for afterwards have the rest. */
 const KEPT = 2_000;
 
+/** What somebody is to be told, beyond single jobs. */
+export interface LiveNotice {
+  what: string;
+  message: string;
+}
+
 type Hearer = (events: readonly JobEvent[], more: number) => void;
 type Source = Pick<EventSource, "close" | "addEventListener" | "readyState">;
 
@@ -28,6 +34,7 @@ export class Live {
   #more = 0;
   readonly #watchers = new Set<() => void>();
   readonly #hearers = new Set<Hearer>();
+  readonly #noticeHearers = new Set<(notice: LiveNotice) => void>();
   readonly #open: (url: string) => Source;
 
   constructor(open: (url: string) => Source = (url) => new EventSource(url)) {
@@ -50,6 +57,11 @@ export class Live {
     return () => this.#hearers.delete(hearer);
   }
 
+  hearNotices(hearer: (notice: LiveNotice) => void): () => void {
+    this.#noticeHearers.add(hearer);
+    return () => this.#noticeHearers.delete(hearer);
+  }
+
   start(): void {
     if (this.#source || this.#state === "paused") return;
     clearTimeout(this.#again);
@@ -64,6 +76,10 @@ export class Live {
     });
     source.addEventListener("error", () => this.#broken(source));
     source.addEventListener("snapshot", (message) => this.#snapshot(message as MessageEvent<string>));
+    source.addEventListener("notice", (message) => {
+      const notice = JSON.parse((message as MessageEvent<string>).data) as LiveNotice;
+      for (const hearer of this.#noticeHearers) hearer(notice);
+    });
     source.addEventListener("jobs", (message) => this.#jobs(message as MessageEvent<string>));
   }
 

@@ -5,8 +5,7 @@
 import { keepPreviousData, QueryCache, QueryClient, useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState, useSyncExternalStore } from "react";
 import { onTick, serverClock } from "../clock";
-import type { Series } from "../parts/charts";
-import { tellOutcomes } from "../toasts";
+import { tellNotice, tellOutcomes } from "../toasts";
 import { afterEvents, afterList, type Board, swept } from "./board";
 import { call, callExact, Refused } from "./client";
 import { live } from "./live";
@@ -53,6 +52,7 @@ export function useLiveUpdates(): void {
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let asked = 0;
+    const stopNotices = live.hearNotices(tellNotice);
     const stop = live.hear((events) => {
       tellOutcomes(events, Date.now());
       const wait = Math.max(0, asked + 1_000 - Date.now());
@@ -68,6 +68,7 @@ export function useLiveUpdates(): void {
     return () => {
       clearTimeout(timer);
       stop();
+      stopNotices();
       live.stop();
     };
   }, [client]);
@@ -153,6 +154,15 @@ export function useExplain(id: string, enabled = true) {
   });
 }
 
+/** Who has changed a job, the last change first. */
+export function useAudit(id: string) {
+  return useQuery({
+    queryKey: ["live", "audit", id],
+    queryFn: () => call("GET /api/v1/audit", { query: { jobId: id, limit: 50 } }),
+    placeholderData: undefined,
+  });
+}
+
 export function useGroups(limit = 100) {
   const refetchInterval = useAgain(5_000, 5_000);
   return useQuery({
@@ -190,8 +200,7 @@ export function useSeries(window: SeriesWindow) {
   const refetchInterval = useAgain(10_000, 10_000);
   return useQuery({
     queryKey: ["series", window],
-    queryFn: () =>
-      call("GET /api/v1/stats/series" as never, { query: { window, step: steps[window] } } as never) as Promise<Series>,
+    queryFn: () => call("GET /api/v1/stats/series", { query: { window, step: steps[window] } }),
     refetchInterval,
   });
 }

@@ -1,12 +1,12 @@
 // One job: where it stands and why, what it has been through, what it carries, and what can be done about it.
-import { ArrowLeft, Copy } from "lucide-react";
+import { ArrowLeft, Copy, UserRound } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { Link } from "wouter";
 import { useCancel, useForget, useRedrive, useRetryNow, useSnooze } from "../api/actions";
 import { Refused } from "../api/client";
 import type { Exact } from "../api/exact";
-import { useActivity, useExplain, useJob } from "../api/queries";
-import type { AttemptView, DetailView } from "../api/schema";
+import { useActivity, useAudit, useExplain, useJob } from "../api/queries";
+import type { AttemptView, AuditView, DetailView } from "../api/schema";
 import { asCurl, copy } from "../copy";
 import { duration, visible } from "../format";
 import { type Key, kindName, useWords } from "../i18n";
@@ -59,7 +59,7 @@ export function Job({ id }: { id: string }) {
         </div>
         <div className="space-y-4">
           <Facts job={job.data} />
-          <History id={id} />
+          <History job={job.data} />
         </div>
       </div>
     </div>
@@ -312,18 +312,68 @@ function Facts({ job }: { job: DetailView }) {
   );
 }
 
-function History({ id }: { id: string }) {
+/** What happened to it and what people did to it, newest first: the activity log, the audit log, and earlier payloads. */
+function History({ job }: { job: DetailView }) {
   const { t } = useWords();
-  const { data } = useActivity(1000);
-  const lines = data?.filter((line) => line.job === id) ?? [];
+  const { data: activity } = useActivity(1000);
+  const { data: audit } = useAudit(job.id);
+  const happened = (activity ?? []).filter((line) => line.job === job.id);
+  const lines: { at: string; key: string; shown: ReactNode }[] = [
+    ...happened.map((line) => ({ at: line.at, key: `${line.at}${line.what}`, shown: <ActivityLine line={line} /> })),
+    ...(audit?.items ?? []).map((line) => ({ at: line.at, key: line.id, shown: <AuditLine line={line} /> })),
+  ].sort((one, other) => other.at.localeCompare(one.at));
   return (
     <Panel title={t("job.history")}>
       {lines.length === 0 && <Empty>{t("job.nohistory")}</Empty>}
       <div className="rows">
         {lines.map((line) => (
-          <ActivityLine key={`${line.at}${line.what}`} line={line} />
+          <div key={line.key}>{line.shown}</div>
         ))}
       </div>
+      {job.edits.length > 0 && <Edits job={job} />}
     </Panel>
+  );
+}
+
+function AuditLine({ line }: { line: AuditView }) {
+  const { t } = useWords();
+  return (
+    <div className="grid grid-cols-[auto_1fr_auto] gap-x-2.5 px-3.5 py-2">
+      <UserRound aria-hidden className="mt-0.5 size-3 text-soft" />
+      <div className="min-w-0">
+        <p className="flex flex-wrap gap-x-1.5">
+          <span className="font-mono text-xs">{visible(line.what)}</span>
+          <span className="text-soft">{t("job.by", { who: visible(line.who) })}</span>
+          {line.result !== "ok" && <span className="text-bad">{visible(line.result)}</span>}
+        </p>
+        {line.detail && (
+          <p className="cut text-xs text-faint" title={line.detail}>
+            {visible(line.detail)}
+          </p>
+        )}
+      </div>
+      <span className="text-faint">
+        <ClockTime at={line.at} />
+      </span>
+    </div>
+  );
+}
+
+/** What it carried before somebody changed it. */
+function Edits({ job }: { job: DetailView }) {
+  const { t } = useWords();
+  return (
+    <div className="border-t px-3.5 py-2">
+      {job.edits.map(({ at, by, ...before }) => (
+        <details key={at} className="py-0.5">
+          <summary className="text-xs text-soft">
+            {t("job.before", { who: visible(by) })} <ClockTime at={at} />
+          </summary>
+          <div className="py-1 pl-4">
+            <JsonTree value={before as Exact} />
+          </div>
+        </details>
+      ))}
+    </div>
   );
 }

@@ -2,13 +2,13 @@
 import { type ReactNode, useMemo, useState } from "react";
 import { Link } from "wouter";
 import { PENDING_MAX, type SeriesWindow, useGroups, usePending, useSample, useSeries, useStats } from "../api/queries";
-import type { JobView } from "../api/schema";
+import type { JobView, SeriesView } from "../api/schema";
 import { serverClock } from "../clock";
 import { count, shortCount, visible } from "../format";
 import { useWords } from "../i18n";
 import { ActivityPanel } from "../parts/activity-log";
 import { Ago, Countdown, Empty, Panel, Skeleton } from "../parts/basics";
-import { type Series, Sparkline, Throughput } from "../parts/charts";
+import { Sparkline, Throughput } from "../parts/charts";
 import { RetryQueuePanel } from "../parts/retry-queue";
 
 const SHOWN = 8;
@@ -61,7 +61,7 @@ function Windows({ value, onChange }: { value: SeriesWindow; onChange: (window: 
 }
 
 /** One sentence. */
-function Health({ series }: { series?: Series }) {
+function Health({ series }: { series?: SeriesView }) {
   const { t } = useWords();
   const stats = useStats();
   const pending = usePending(PENDING_MAX);
@@ -130,7 +130,7 @@ function onlyOne(jobs: readonly JobView[]): string | undefined {
 }
 
 /** Four numbers, each with its last hour, or with its next one. */
-function Numbers({ series }: { series?: Series }) {
+function Numbers({ series }: { series?: SeriesView }) {
   const { t, language } = useWords();
   const { data } = useStats();
   const of = (field: "succeeded" | "failed" | "dead") => series?.points.map((point) => point[field]) ?? [];

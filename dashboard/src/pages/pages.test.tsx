@@ -50,6 +50,17 @@ const line = {
   queue: "default",
   message: "finished at run 2",
 };
+const audited = {
+  id: "a1",
+  at: minutes(2),
+  what: "job.edit",
+  who: "ops",
+  on: ID,
+  jobId: ID,
+  result: "ok",
+  detail: "payload",
+};
+const edit = { at: minutes(2), by: "ops", payload: { order: 16 } };
 const queue = {
   name: "default",
   concurrency: 16,
@@ -85,6 +96,7 @@ const routes = {
     items: query.get("state") === "dead" ? [dead] : [jobView()],
     nextCursor: "c4",
   }),
+  "GET /api/v1/audit": () => ({ items: [audited] }),
   "GET /api/v1/queues": () => [queue],
   "GET /api/v1/policies/presets": () => presets,
   "POST /api/v1/policies/preview": () => ({
@@ -141,7 +153,7 @@ test("the chart tells one bar when it is pointed at, and another window when tha
   show(<Overview />);
   const chart = await screen.findByRole("img", { name: /will come due/ });
   chart.getBoundingClientRect = () => ({ left: 0, width: 120, top: 0, height: 10 }) as DOMRect;
-  fireEvent.pointerMove(chart, { clientX: 61 });
+  fireEvent.pointerMove(chart, { clientX: 92 });
   expect(screen.getByText("will come due").parentElement).toHaveTextContent("5");
   fireEvent.pointerLeave(chart);
   await userEvent.click(screen.getByRole("button", { name: "24h" }));
@@ -311,6 +323,7 @@ const detail = (fields: object = {}) =>
     data: {
       ...jobView({ payload: { order: 17, password: "hunter2", deep: { a: [1, 2] } }, labels: { team: "billing" } }),
       attempts,
+      edits: [edit],
       lastError: "busy",
       ...fields,
     },
@@ -335,6 +348,8 @@ test("a job's page shows why it waits, its timeline, its payload without secrets
   show(<Job id={ID} />);
   expect(await screen.findByTestId("explain")).toHaveTextContent("waiting for 60s more: it failed");
   expect(screen.getByText("busy\\u202e")).toBeVisible();
+  expect(await screen.findByText("by ops")).toBeVisible();
+  expect(screen.getByText(/Before the change by ops/)).toBeVisible();
   expect(screen.getByText(/run 3/)).toHaveTextContent("planned");
   expect(screen.getByText(/given up: exhausted/)).toBeVisible();
   expect(screen.queryByText(/hunter2/)).toBeNull();
@@ -394,7 +409,7 @@ test("a finished job can be deleted or brought back; one that is gone is said to
 });
 
 test("whoever may not read payloads is told so", async () => {
-  const bare = JSON.stringify({ success: true, data: { ...jobView(), payload: undefined, attempts: [] } });
+  const bare = JSON.stringify({ success: true, data: { ...jobView(), payload: undefined, attempts: [], edits: [] } });
   serve({ ...routes, [`GET /api/v1/jobs/${ID}/explain`]: () => explain, [`GET /api/v1/jobs/${ID}`]: () => bare });
   show(<Job id={ID} />, READER);
   expect(await screen.findByText("Your token does not allow you to read payloads.")).toBeVisible();

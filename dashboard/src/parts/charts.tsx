@@ -1,27 +1,9 @@
 // Small pictures of numbers, drawn as SVG: no library, nothing that a strict content security policy would mind.
 import { useState } from "react";
+import type { SeriesView as Series } from "../api/schema";
 import { serverClock } from "../clock";
 import { shortCount } from "../format";
 import { useWords } from "../i18n";
-
-export interface Point {
-  at: string;
-  succeeded: number;
-  failed: number;
-  dead: number;
-  enqueued: number;
-}
-export interface Due {
-  at: string;
-  due: number;
-}
-export interface Series {
-  from: string;
-  until: string;
-  stepMs: number;
-  points: Point[];
-  forecast: Due[];
-}
 
 /** Bars without an axis, beside a number. */
 export function Sparkline({ values, colour = "var(--faint)" }: { values: readonly number[]; colour?: string }) {
@@ -51,7 +33,10 @@ export function roundTop(value: number): number {
 const HEIGHT = 132;
 
 /** What has happened, left of now; what will come due, right of it, in the colour of running time. */
-export function Throughput({ series }: { series: Series }) {
+export function Throughput({ series: whole }: { series: Series }) {
+  // What is near in the future is worth more room than what is far: a third of what the past has.
+  const ahead = Math.ceil(whole.points.length / 3);
+  const series = { ...whole, forecast: whole.forecast.slice(0, ahead) };
   const { t, language } = useWords();
   const [hovered, setHovered] = useState<number>();
   const past = series.points;

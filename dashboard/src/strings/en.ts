@@ -109,6 +109,7 @@ export const en = {
   "toast.recovered.many": { one: "{count} job succeeded after retry", other: "{count} jobs succeeded after retry" },
   "toast.dead.many": { one: "{count} job needs a person", other: "{count} jobs need a person" },
   "toast.copied": "Copied",
+  "toast.notice": "{message}",
   "toast.edited": "Payload changed",
 
   "activity.title": "Activity",
@@ -226,6 +227,8 @@ export const en = {
   "job.rule": "judged by: {rule}",
   "job.facts": "Facts",
   "job.history": "History",
+  "job.by": "by {who}",
+  "job.before": "Before the change by {who}",
   "job.nohistory": "Nobody has stepped in.",
   "fact.queue": "Queue",
   "fact.destination": "Destination",
