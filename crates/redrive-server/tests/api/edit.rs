@@ -23,7 +23,7 @@ async fn a_waiting_job_is_corrected_and_its_old_content_stays_readable() {
     assert_eq!((&before["payload"], &before["labels"]), (&json!({ "to": "a" }), &json!({ "x": "1" })));
     assert_eq!((&before["priority"], &before["by"]), (&json!(0), &json!("local")));
     let leased = ground.post("/workers/lease", json!({ "kinds": ["mail"] })).await.data();
-    assert_eq!(leased["jobs"][0]["job"]["payload"], json!({ "to": "b" }), "{leased}");
+    assert_eq!(leased["jobs"][0]["payload"], json!({ "to": "b" }), "{leased}");
     let lines = ground.get(&format!("/audit?jobId={id}")).await["items"].take();
     assert_eq!((&lines[0]["what"], &lines[0]["result"]), (&json!("jobs.edit"), &json!("done")));
 }

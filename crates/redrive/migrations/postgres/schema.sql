@@ -564,6 +564,45 @@ CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[]
     SELECT CASE WHEN a[1] IS NULL OR b > a THEN a ELSE b END
 $$;
 
+CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_policy integer, p_checksum bigint, p_priority smallint, p_labels text, p_destination text, p_payload text, p_before text, p_kept bigint, p_note jsonb) RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    PERFORM redrive.lock_lanes(p_lanes);
+    IF p_state = 'waiting' THEN
+        UPDATE redrive.live AS l SET priority = p_priority
+        WHERE l.seq = p_seq AND l.attempt = p_attempt
+          AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
+                          WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+        IF NOT FOUND THEN
+            RETURN false;
+        END IF;
+    ELSE
+        PERFORM 1 FROM redrive.dead AS d WHERE d.seq = p_seq AND d.attempt = p_attempt FOR UPDATE;
+        IF NOT FOUND THEN
+            PERFORM 1 FROM redrive.done AS d WHERE d.seq = p_seq AND d.attempt = p_attempt AND d.cancelled FOR UPDATE;
+            IF NOT FOUND THEN
+                RETURN false;
+            END IF;
+        END IF;
+    END IF;
+    UPDATE redrive.jobs AS j
+    SET policy = p_policy, checksum = p_checksum, priority = p_priority, labels = p_labels, destination = p_destination,
+        payload = p_payload
+    WHERE j.id = p_id;
+    PERFORM redrive.know_band(p_lanes[1], p_priority);
+    INSERT INTO redrive.edits (job, before) VALUES (p_id, p_before);
+    DELETE FROM redrive.edits AS e WHERE e.job = p_id AND e.n <= (
+        SELECT f.n FROM redrive.edits AS f WHERE f.job = p_id ORDER BY f.n DESC OFFSET p_kept LIMIT 1);
+    INSERT INTO redrive.activity (at, job, what, kind, queue, message)
+    SELECT n.at, n.job, n.what, n.kind, n.queue, n.message
+    FROM jsonb_to_record(p_note) AS n (at bigint, job uuid, what text, kind text, queue text, message text);
+    RETURN true;
+END $$;
+
 CREATE FUNCTION redrive.enqueue(job jsonb, OUT id uuid, OUT deduplicated boolean, OUT state text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -1019,6 +1058,20 @@ BEGIN
            (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
     INTO seqs, attempts, dues, suspects, keys, special, seen, last
     FROM free AS f;
+END $$;
+
+CREATE FUNCTION redrive.notice(p_key text, p_at bigint, p_rule text, p_what text, p_job uuid, p_message text, p_kept bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_n bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(1380209240, 1);
+    INSERT INTO redrive.notices (key, at, rule, what, job, message)
+    VALUES (p_key, p_at, p_rule, p_what, p_job, p_message)
+    ON CONFLICT (key) DO NOTHING RETURNING n INTO v_n;
+    DELETE FROM redrive.notices WHERE n <= v_n - p_kept;
+    RETURN v_n;
 END $$;
 
 CREATE FUNCTION redrive.now_ms() RETURNS bigint
@@ -1575,6 +1628,19 @@ BEGIN
     END IF;
 END $$;
 
+CREATE FUNCTION redrive.tell_all(p_body text, p_kept bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_n bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock(1380209240, 2);
+    v_n := nextval('redrive.news_places');
+    INSERT INTO redrive.news (n, body) VALUES (v_n, p_body);
+    DELETE FROM redrive.news WHERE n <= v_n - p_kept;
+    RETURN v_n;
+END $$;
+
 CREATE FUNCTION redrive.tidy(p_notes bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -1583,13 +1649,26 @@ BEGIN
         RETURN;
     END IF;
     WITH gone AS (
-        DELETE FROM redrive.tallies RETURNING queue, counts
+        DELETE FROM redrive.tallies RETURNING queue, counts, minute
+    ), counted AS (
+        INSERT INTO redrive.minutes AS m (minute, enqueued, succeeded, failed, dead)
+        SELECT g.minute, coalesce(sum((g.counts ->> 'enqueued')::bigint), 0),
+               coalesce(sum((g.counts ->> 'succeeded')::bigint), 0),
+               coalesce(sum((g.counts ->> 'failures')::bigint), 0), coalesce(sum((g.counts ->> 'dead')::bigint), 0)
+        FROM gone AS g
+        WHERE g.minute > 0 AND g.counts ?| ARRAY['enqueued', 'succeeded', 'failures', 'dead'] GROUP BY 1
+        ON CONFLICT (minute) DO UPDATE
+        SET enqueued = m.enqueued + excluded.enqueued, succeeded = m.succeeded + excluded.succeeded,
+            failed = m.failed + excluded.failed, dead = m.dead + excluded.dead
     ), sums AS (
         SELECT g.queue, c.key, sum(c.value::bigint) AS value
         FROM gone AS g CROSS JOIN LATERAL jsonb_each_text(g.counts) AS c GROUP BY 1, 2
     )
-    INSERT INTO redrive.tallies (queue, counts) SELECT s.queue, jsonb_object_agg(s.key, s.value) FROM sums AS s GROUP BY 1;
+    INSERT INTO redrive.tallies (queue, counts, minute)
+    SELECT s.queue, jsonb_object_agg(s.key, s.value), 0 FROM sums AS s GROUP BY 1;
     DELETE FROM redrive.activity WHERE n <= (SELECT max(n) FROM redrive.activity) - p_notes;
+    DELETE FROM redrive.minutes WHERE minute < redrive.now_ms() / 60000 - 32 * 24 * 60;
+    DELETE FROM redrive.edits AS e WHERE NOT EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = e.job);
 END $$;
 
 CREATE FUNCTION redrive.time_text(p_ms bigint) RETURNS text
@@ -1661,6 +1740,28 @@ CREATE TABLE redrive.attempts_other (
     failure text,
     fingerprint text,
     rule text
+);
+
+CREATE TABLE redrive.audit (
+    n bigint NOT NULL,
+    at bigint NOT NULL,
+    job uuid,
+    id text NOT NULL,
+    who text NOT NULL,
+    token text,
+    what text NOT NULL,
+    target text NOT NULL,
+    result text NOT NULL,
+    detail text NOT NULL
+);
+
+ALTER TABLE redrive.audit ALTER COLUMN n ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME redrive.audit_n_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE TABLE redrive.bands (
@@ -2022,6 +2123,21 @@ CREATE TABLE redrive.done_other (
     output text
 );
 
+CREATE TABLE redrive.edits (
+    job uuid NOT NULL,
+    n bigint NOT NULL,
+    before text NOT NULL
+);
+
+ALTER TABLE redrive.edits ALTER COLUMN n ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME redrive.edits_n_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE VIEW redrive.failed_jobs AS
  SELECT o.id,
     o.kind,
@@ -2075,6 +2191,45 @@ CREATE TABLE redrive.keys (
 CREATE TABLE redrive.meta (
     name text NOT NULL,
     value text NOT NULL
+);
+
+CREATE TABLE redrive.minutes (
+    minute bigint NOT NULL,
+    enqueued bigint NOT NULL,
+    succeeded bigint NOT NULL,
+    failed bigint NOT NULL,
+    dead bigint NOT NULL
+);
+
+CREATE UNLOGGED TABLE redrive.news (
+    n bigint NOT NULL,
+    body text NOT NULL
+);
+
+CREATE SEQUENCE redrive.news_places
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE redrive.notices (
+    n bigint NOT NULL,
+    at bigint NOT NULL,
+    job uuid,
+    key text NOT NULL,
+    rule text NOT NULL,
+    what text NOT NULL,
+    message text NOT NULL
+);
+
+ALTER TABLE redrive.notices ALTER COLUMN n ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME redrive.notices_n_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
 );
 
 CREATE SEQUENCE redrive.places
@@ -2215,7 +2370,8 @@ CREATE VIEW redrive.retry_schedules AS
 
 CREATE TABLE redrive.tallies (
     queue integer NOT NULL,
-    counts jsonb NOT NULL
+    counts jsonb NOT NULL,
+    minute bigint DEFAULT (redrive.now_ms() / 60000) NOT NULL
 );
 
 ALTER TABLE ONLY redrive.attempts ATTACH PARTITION redrive.attempts_other DEFAULT;
@@ -2226,6 +2382,12 @@ ALTER TABLE ONLY redrive.jobs ATTACH PARTITION redrive.jobs_other DEFAULT;
 
 ALTER TABLE ONLY redrive.activity
     ADD CONSTRAINT activity_pkey PRIMARY KEY (n);
+
+ALTER TABLE ONLY redrive.audit
+    ADD CONSTRAINT audit_id_key UNIQUE (id);
+
+ALTER TABLE ONLY redrive.audit
+    ADD CONSTRAINT audit_pkey PRIMARY KEY (n);
 
 ALTER TABLE ONLY redrive.calls
     ADD CONSTRAINT calls_pkey PRIMARY KEY (key);
@@ -2238,6 +2400,9 @@ ALTER TABLE ONLY redrive.cursors
 
 ALTER TABLE ONLY redrive.dead
     ADD CONSTRAINT dead_pkey PRIMARY KEY (seq);
+
+ALTER TABLE ONLY redrive.edits
+    ADD CONSTRAINT edits_pkey PRIMARY KEY (job, n);
 
 ALTER TABLE ONLY redrive.holders
     ADD CONSTRAINT holders_pkey PRIMARY KEY (id);
@@ -2257,6 +2422,18 @@ ALTER TABLE ONLY redrive.live
 ALTER TABLE ONLY redrive.meta
     ADD CONSTRAINT meta_pkey PRIMARY KEY (name);
 
+ALTER TABLE ONLY redrive.minutes
+    ADD CONSTRAINT minutes_pkey PRIMARY KEY (minute);
+
+ALTER TABLE ONLY redrive.news
+    ADD CONSTRAINT news_pkey PRIMARY KEY (n);
+
+ALTER TABLE ONLY redrive.notices
+    ADD CONSTRAINT notices_key_key UNIQUE (key);
+
+ALTER TABLE ONLY redrive.notices
+    ADD CONSTRAINT notices_pkey PRIMARY KEY (n);
+
 ALTER TABLE ONLY redrive.policies
     ADD CONSTRAINT policies_pkey PRIMARY KEY (id);
 
@@ -2275,6 +2452,8 @@ ALTER TABLE ONLY redrive.records
 CREATE INDEX attempts_seq ON ONLY redrive.attempts USING btree (seq, attempt);
 
 CREATE INDEX attempts_other_seq_attempt_idx ON redrive.attempts_other USING btree (seq, attempt);
+
+CREATE INDEX audit_job ON redrive.audit USING btree (job, n) WHERE (job IS NOT NULL);
 
 CREATE INDEX bands_queue ON redrive.bands USING btree (queue, priority);
 

@@ -155,6 +155,19 @@ CREATE TABLE redrive_attempts (
     PRIMARY KEY (seq, attempt)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE redrive_audit (
+    n      INTEGER PRIMARY KEY AUTOINCREMENT,
+    id     TEXT NOT NULL UNIQUE,
+    at     INTEGER NOT NULL,
+    who    TEXT NOT NULL,
+    token  TEXT,
+    what   TEXT NOT NULL,
+    target TEXT NOT NULL,
+    job    TEXT,
+    result TEXT NOT NULL,
+    detail TEXT NOT NULL
+) STRICT;
+
 CREATE TABLE redrive_calls (
     key    TEXT NOT NULL PRIMARY KEY,
     digest TEXT NOT NULL,
@@ -185,6 +198,13 @@ CREATE TABLE redrive_done (
     fingerprint   TEXT,
     output        TEXT
 ) STRICT;
+
+CREATE TABLE redrive_edits (
+    seq    INTEGER NOT NULL,
+    n      INTEGER NOT NULL,
+    before TEXT NOT NULL,
+    PRIMARY KEY (seq, n)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE redrive_holders (
     id       TEXT NOT NULL PRIMARY KEY,
@@ -245,6 +265,24 @@ CREATE TABLE redrive_meta (
     value TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE redrive_minutes (
+    minute    INTEGER PRIMARY KEY,
+    enqueued  INTEGER NOT NULL,
+    succeeded INTEGER NOT NULL,
+    failed    INTEGER NOT NULL,
+    dead      INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE redrive_notices (
+    n       INTEGER PRIMARY KEY AUTOINCREMENT,
+    key     TEXT NOT NULL UNIQUE,
+    at      INTEGER NOT NULL,
+    rule    TEXT NOT NULL,
+    what    TEXT NOT NULL,
+    job     TEXT,
+    message TEXT NOT NULL
+) STRICT;
+
 CREATE TABLE redrive_policies (
     id      INTEGER PRIMARY KEY,
     version INTEGER NOT NULL,
@@ -270,6 +308,8 @@ CREATE TABLE redrive_stats (
     value INTEGER NOT NULL,
     PRIMARY KEY (queue, name)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_audit_job ON redrive_audit (job, n) WHERE job IS NOT NULL;
 
 CREATE INDEX redrive_done_dead ON redrive_done (seq) WHERE state = 'dead';
 
