@@ -29,6 +29,9 @@ function freshStore(folder) {
 
 export const isPostgres = (process.env.REDRIVE_TEST_POSTGRES ?? "none") !== "none";
 
+/** How much of a server's log is kept. */
+const LOG_MAX = 20_000;
+
 /** A server on a port of its own. `restart` keeps port and store. */
 export async function startServer({ args = [], env = {}, store } = {}) {
   if (!existsSync(binary)) throw new Error(`there is no ${binary}; build it with: cargo build -p redrive-server`);
@@ -48,14 +51,22 @@ export async function startServer({ args = [], env = {}, store } = {}) {
       "127.0.0.0/8",
       "--log-format",
       "json",
+      // Of every job it would say that it is there; only its address is wanted.
+      "--log",
+      "warn,redrive::serving=info",
       ...args,
     ];
     // With nothing of this environment: a server refuses variables of the form REDRIVE_… that it does not know.
     child = spawn(binary, all, { cwd: folder, env, stdio: ["ignore", "ignore", "pipe"] });
+    let isKnown = false;
+    server.log = "";
     const logged = new Promise((resolve, reject) => {
       child.stderr.on("data", (text) => {
-        server.log += text;
-        const found = /"url":"(http:[^"]+)"/.exec(server.log.slice(server.from));
+        // Its end is what anybody would want to read.
+        server.log = (server.log + text).slice(-LOG_MAX);
+        if (isKnown) return;
+        const found = /"url":"(http:[^"]+)"/.exec(server.log);
+        isKnown = found !== null;
         if (found) resolve(found[1]);
       });
       child.once("exit", (code) => reject(new Error(`the server ended with ${code}: ${server.log.slice(-2_000)}`)));
@@ -69,7 +80,6 @@ export async function startServer({ args = [], env = {}, store } = {}) {
       child.kill(signal);
       await once(child, "exit");
     }
-    server.from = server.log.length;
   };
   server.end = async () => {
     await server.stop();

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, clockTime, countdown, duration, shortCount, shortId, spanMs, visible, wholeTime } from "./format";
+import { ago, clockTime, countdown, duration, shortCount, shortId, visible, wholeTime } from "./format";
 
 test("a countdown is in whole seconds, rounded up, and empty at zero", () => {
   const cases: [number, string][] = [
@@ -25,11 +25,6 @@ test("a duration has at most two units", () => {
     "2 h",
     "8 d 1 h",
   ]);
-});
-
-test("spans are read as people write them, and nothing else is", () => {
-  expect(["90s", "1h30m", "14d", "500ms"].map(spanMs)).toEqual([90_000, 5_400_000, 1_209_600_000, 500]);
-  expect(["", "soon", "5 s", "5s!"].map(spanMs)).toEqual([undefined, undefined, undefined, undefined]);
 });
 
 test("times are told in the language of the reader", () => {

@@ -37,14 +37,6 @@ function pair(ms: number, large: number, name: string, small: number, smallName:
   return second === 0 ? `${first} ${name}` : `${first} ${name} ${second} ${smallName}`;
 }
 
-/** `90s`, `1h30m`, `14d`, `500ms` in milliseconds; nothing if it is no duration. */
-export function spanMs(text: string): number | undefined {
-  const units: Record<string, number> = { ms: 1, s: SECOND, m: MINUTE, h: HOUR, d: DAY, w: 7 * DAY };
-  const parts = [...text.matchAll(/(\d+(?:\.\d+)?)(ms|s|m|h|d|w)/g)];
-  if (parts.length === 0 || parts.map((part) => part[0]).join("") !== text) return undefined;
-  return parts.reduce((sum, [, value, unit]) => sum + Number(value) * (units[unit ?? ""] ?? 0), 0);
-}
-
 /** How long ago, in the language's own short words. */
 export function ago(at: number, now: number, language: string): string {
   const seconds = Math.round((at - now) / SECOND);

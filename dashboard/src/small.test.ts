@@ -1,3 +1,4 @@
+import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
 import { address, hearDate } from "./api/client";
 import { ExactNumber } from "./api/exact";
@@ -11,6 +12,8 @@ import { histogram } from "./pages/errors";
 import { isId } from "./pages/jobs";
 import { narrowed } from "./parts/bulk";
 import { roundTop } from "./parts/charts";
+import { PAGES } from "./parts/pages";
+import { pieces } from "./parts/timeline";
 import { hideSecrets, isSecret, showSecrets } from "./secrets";
 import { languageOf } from "./settings";
 import { en } from "./strings/en";
@@ -165,4 +168,42 @@ test("both catalogues leave the same places open", () => {
       .sort();
   };
   for (const key of Object.keys(en) as (keyof typeof en)[]) expect(places(zhTW[key]), key).toEqual(places(en[key]));
+});
+
+test("the server sends the page at every address that the dashboard has", () => {
+  const source = readFileSync("../crates/redrive-server/src/assets.rs", "utf8");
+  const [, list = ""] = /const PAGES[^=]*= \[([^\]]*)\]/.exec(source) ?? [];
+  const served = [...list.matchAll(/"([^"]+)"/g)].map(([, path]) => path);
+  expect(served.sort()).toEqual([...PAGES.map((page) => page.to), "/jobs/{id}", "/sign-in"].sort());
+});
+
+test("a timeline waits, runs, waits, and shows what is planned up to the end", () => {
+  const at = (seconds: number) => new Date(seconds * 1_000).toISOString();
+  const attempt = (number: number, from: number) => ({
+    attempt: number,
+    startedAt: at(from),
+    endedAt: at(from + 1),
+    ending: "failed",
+  });
+  const job = {
+    createdAt: at(0),
+    state: "waiting",
+    dueAt: at(9),
+    attempt: 2,
+    attempts: [attempt(1, 1), attempt(2, 4)],
+  };
+  const next = [
+    { step: "attempt", run: 3, at: at(9), in: "2s" },
+    { step: "dead", at: at(9), in: "2s", why: "exhausted" },
+  ];
+  const told = pieces(job, { next }, 7_000).map(
+    (piece) => `${piece.kind} ${piece.from / 1_000}-${piece.until / 1_000}`,
+  );
+  expect(told).toEqual(["wait 0-1", "run 1-2", "wait 2-4", "run 4-5", "wait 5-7", "planned 7-9", "end 9-9"]);
+  const running = pieces({ ...job, state: "running", dueAt: null, runningSince: at(6) }, undefined, 8_000);
+  expect(running.at(-1)).toMatchObject({ kind: "run", from: 6_000, until: 8_000, outcome: "running", label: "3" });
+  const done = pieces({ ...job, state: "succeeded", dueAt: null, finishedAt: at(9) }, undefined, 9_000);
+  expect(done.at(-1)).toMatchObject({ kind: "run", outcome: "succeeded" });
+  const gone = pieces({ ...job, state: "cancelled", dueAt: null, finishedAt: at(9) }, undefined, 9_000);
+  expect(gone.at(-1)).toMatchObject({ kind: "wait", until: 9_000 });
 });

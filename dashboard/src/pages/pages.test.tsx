@@ -2,6 +2,7 @@ import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { Entrance } from "../app";
+import { troubled } from "../parts/destinations";
 import { choose } from "../settings";
 import { jobView, READER, Refusal, retryItem, serve, show } from "../testing/server";
 import { Activity } from "./activity";
@@ -9,7 +10,7 @@ import { Dead, exported } from "./dead";
 import { Errors } from "./errors";
 import { Job } from "./job";
 import { Jobs } from "./jobs";
-import { Overview, troubled } from "./overview";
+import { Overview } from "./overview";
 import { Policies } from "./policies";
 import { Queues } from "./queues";
 

@@ -1,16 +1,15 @@
 // Our capacity: the queues, how full they are, and whether they hand out jobs. And the other side: the destinations that
 // jobs wait for.
 import { Pause, Play } from "lucide-react";
-import { useMemo } from "react";
 import { Link } from "wouter";
 import { usePauseQueue } from "../api/actions";
-import { useQueues, useSample } from "../api/queries";
+import { useQueues } from "../api/queries";
 import type { QueueView } from "../api/schema";
 import { count, visible } from "../format";
 import { useWords } from "../i18n";
-import { Empty, PageTitle, Panel, Skeleton, Trouble } from "../parts/basics";
+import { PageTitle, Panel, Skeleton, Trouble } from "../parts/basics";
+import { Destinations } from "../parts/destinations";
 import { useMay } from "../session";
-import { troubled } from "./overview";
 
 const columns =
   "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 md:grid-cols-[minmax(8rem,1fr)_12rem_5rem_5rem_7rem_7rem]";
@@ -100,40 +99,5 @@ function Places({ running, places }: { running: number; places?: number | null |
       </span>
       <span className="font-mono text-2xs">{t("queues.inuse", { running, places })}</span>
     </span>
-  );
-}
-
-function Destinations() {
-  const { t } = useWords();
-  const waiting = useSample("waiting");
-  const dead = useSample("dead");
-  const rows = useMemo(() => troubled(waiting.data?.items ?? [], dead.data?.items ?? []), [waiting.data, dead.data]);
-  return (
-    <Panel title={t("destinations.trouble")}>
-      {waiting.isLoading && <Skeleton rows={3} />}
-      {!waiting.isLoading && rows.length === 0 && <Empty>{t("destinations.none")}</Empty>}
-      <div className="rows">
-        {rows.map((row) => {
-          const to = (state: string) => `/jobs?destination=${encodeURIComponent(row.name)}&state=${state}`;
-          return (
-            <div
-              key={row.name}
-              data-row={to("waiting")}
-              tabIndex={-1}
-              className="grid grid-cols-[1fr_auto_auto] gap-4 px-3.5 py-2 hover:bg-hover"
-            >
-              <span className="cut font-medium">{visible(row.name)}</span>
-              <Link to={to("waiting")} className="link text-xs text-time">
-                {t("destinations.retrying", { count: row.retrying })}
-              </Link>
-              <Link to={to("dead")} className={`link text-xs ${row.dead > 0 ? "text-bad" : "text-faint"}`}>
-                {t("destinations.dead", { count: row.dead })}
-              </Link>
-            </div>
-          );
-        })}
-      </div>
-      {rows.length > 0 && <p className="label border-t px-3.5 py-1.5">{t("destinations.sample")}</p>}
-    </Panel>
   );
 }

@@ -299,8 +299,6 @@ export const en = {
   "queues.resume": "Resume",
   "queues.inuse": "{running} of {places}",
   "queues.elsewhere": "{count} running; served elsewhere",
-  "destinations.retrying": "{count} retrying",
-  "destinations.dead": "{count} dead",
 
   "activity.what": "What happened",
   "activity.find": "Any word",

@@ -266,8 +266,6 @@ export const zhTW: Catalogue = {
   "queues.resume": "恢復",
   "queues.inuse": "{running}／{places}",
   "queues.elsewhere": "{count} 個執行中；由他處服務",
-  "destinations.retrying": "{count} 重試中",
-  "destinations.dead": "{count} 需人工處理",
   "activity.what": "發生了什麼",
   "activity.find": "任意文字",
   "activity.nomatch": "最近沒有這類事情。",
