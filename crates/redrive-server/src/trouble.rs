@@ -64,11 +64,16 @@ impl Trouble {
         Trouble::new(Exit::BadConfig, format!("the configuration has mistakes\n{}", lines.join("\n")))
     }
 
-    /// A store that does not open.
+    /// A store that does not open, or does not do it.
     pub(crate) fn store(error: &redrive::Error) -> Trouble {
         let text = error.to_string();
         let message = text.split("\nhint: ").next().unwrap_or_default();
-        let mut trouble = Trouble::new(Exit::Unreachable, message);
+        let exit = match error.kind() {
+            redrive::ErrorKind::Conflict => Exit::Conflict,
+            redrive::ErrorKind::Invalid => Exit::Failed,
+            _ => Exit::Unreachable,
+        };
+        let mut trouble = Trouble::new(exit, message);
         trouble.hint = error.hint().map(str::to_owned);
         trouble
     }

@@ -9,7 +9,7 @@ use super::Api;
 use super::answer::{Answer, Envelope, Path, Refused, ok};
 use super::jobs::find;
 use super::views::last_error;
-use crate::door::{Scope, Who};
+use crate::door::{Refusal, Scope, Who};
 
 /// Steps that are told.
 const STEPS: usize = 5;
@@ -64,10 +64,9 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
     let detail = find(&state, id.0).await?;
     let job = &detail.job;
     let now = state.engine().now();
-    let paused =
-        state.engine().counts().await?.iter().any(|counts| counts.queue == job.queue && counts.paused);
+    let halt = halt(&state, job).await?;
     let until = match job.state {
-        Standing::Waiting { due_at, .. } if !paused => Some(due_at),
+        Standing::Waiting { due_at, .. } if halt.is_none() => Some(due_at),
         _ => None,
     };
     let retry = (job.ledger.failures > 0).then(|| match job.policy.retries_allowed(job.origin) {
@@ -77,12 +76,22 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
     ok(ExplainView {
         id: job.id,
         state: job.state.name(),
-        summary: summary(job, paused, now),
+        summary: summary(job, halt.as_deref(), now),
         until,
         retry,
         last_error: last_error(&detail.attempts),
         next: forecast(job, STEPS).into_iter().map(|step| step_view(step, now)).collect(),
     })
+}
+
+/// What keeps jobs of its queue from starting, whatever is due.
+async fn halt(api: &Api, job: &Job) -> Result<Option<String>, Refusal> {
+    if api.engine().is_held().await? {
+        return Ok(Some("everything is held; it goes on with `redrive resume`".into()));
+    }
+    let is_paused = |counts: &redrive::QueueCounts| counts.queue == job.queue && counts.paused;
+    let is_paused = api.engine().counts().await?.iter().any(is_paused);
+    Ok(is_paused.then(|| format!("its queue {:?} is paused; it goes on when that is resumed", job.queue)))
 }
 
 fn step_view(step: Forecast, now: Timestamp) -> StepView {
@@ -97,25 +106,23 @@ fn step_view(step: Forecast, now: Timestamp) -> StepView {
     }
 }
 
-fn summary(job: &Job, paused: bool, now: Timestamp) -> String {
-    match &job.state {
-        Standing::Waiting { .. } if paused => {
-            format!("waiting: its queue {:?} is paused; it goes on when that is resumed", job.queue)
-        }
-        Standing::Waiting { due_at, reason } if *due_at <= now => {
+fn summary(job: &Job, halt: Option<&str>, now: Timestamp) -> String {
+    match (&job.state, halt) {
+        (Standing::Waiting { .. }, Some(halt)) => format!("waiting: {halt}"),
+        (Standing::Waiting { due_at, reason }, _) if *due_at <= now => {
             format!(
                 "due since {}: {}; it starts when a place is free",
                 span::format(now.since(*due_at)),
                 why(*reason)
             )
         }
-        Standing::Waiting { due_at, reason } => {
+        (Standing::Waiting { due_at, reason }, _) => {
             format!("waiting for {} more: {}", span::format(due_at.since(now)), why(*reason))
         }
-        Standing::Running { since } => format!("running for {}", span::format(now.since(*since))),
-        Standing::Succeeded { at } => format!("finished {} ago", span::format(now.since(*at))),
-        Standing::Cancelled { at } => format!("cancelled {} ago", span::format(now.since(*at))),
-        Standing::Dead { at, why } => {
+        (Standing::Running { since }, _) => format!("running for {}", span::format(now.since(*since))),
+        (Standing::Succeeded { at }, _) => format!("finished {} ago", span::format(now.since(*at))),
+        (Standing::Cancelled { at }, _) => format!("cancelled {} ago", span::format(now.since(*at))),
+        (Standing::Dead { at, why }, _) => {
             format!("dead for {} ({}): it needs a person", span::format(now.since(*at)), why.as_str())
         }
     }

@@ -35,6 +35,8 @@ pub(crate) struct Activity {
 struct Figures {
     total_succeeded: u64,
     total_failed: u64,
+    #[serde(default)]
+    held: bool,
     waiting: u64,
     running: u64,
     dead: u64,
@@ -55,6 +57,10 @@ pub(crate) async fn stats(given: Stats) -> Done {
         return Ok(());
     }
     let figures: Figures = data.read()?;
+    if figures.held {
+        let line = "held: nothing begins until `redrive resume`";
+        out::answer(&out::coloured(line, Colour::Yellow));
+    }
     let dead = match figures.dead {
         0 => "0".to_owned(),
         count => out::coloured(&format!("{count}, which need a person: redrive dead groups"), Colour::Red),

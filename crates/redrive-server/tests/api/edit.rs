@@ -80,9 +80,11 @@ async fn what_cannot_be_in_a_job_is_refused_and_the_job_stays_as_it_is() {
 #[tokio::test]
 async fn a_held_store_hands_out_nothing_until_it_goes_on() {
     let ground = Ground::new().await;
-    ground.enqueue(json!({ "kind": "mail" })).await;
+    let id = ground.enqueue(json!({ "kind": "mail" })).await;
     assert_eq!(ground.post("/hold", json!({})).await.data(), json!({ "held": true }));
     assert_eq!((ground.due("mail").await, &ground.get("/stats").await["held"]), (0, &json!(true)));
+    let why = ground.get(&format!("/jobs/{id}/explain")).await;
+    assert_eq!(why["summary"], "waiting: everything is held; it goes on with `redrive resume`");
     ground.post("/resume", json!({})).await.data();
     assert_eq!((ground.due("mail").await, &ground.get("/stats").await["held"]), (1, &json!(false)));
 }
