@@ -1,7 +1,7 @@
 // Takes the pictures of docs/images: every page, dark and light and on a phone, of a server with the demo at work.
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
-import { launch, openPage, startServer, until } from "./support.mjs";
+import { fixed, launch, openPage, startDestination, startServer, until } from "./support.mjs";
 
 const folder = fileURLToPath(new URL("../../docs/images/", import.meta.url));
 /** How long the demo is at work before the first picture, so that there is something to see. */
@@ -32,10 +32,30 @@ const views = [
   ],
 ];
 
+/** Work of a shop whose partners have a bad day: what waits for minutes stands beside what waits for seconds. */
+async function shop(server, destination) {
+  destination.set("/down", 503, "upstream is being deployed");
+  destination.set("/slow", 504, "no answer within 10 s");
+  const partners = [
+    ["api.payments.example", "invoice", "/down"],
+    ["hooks.crm.example", "contact", "/slow"],
+    ["search.example", "index", "/down"],
+  ];
+  const jobs = Array.from({ length: 60 }, (_, index) => {
+    const [name, what, path] = partners[index % partners.length];
+    // Spread over the next quarter of an hour and further.
+    const policy = { ...fixed(`${Math.round(40 + WARM_MS / 1_000 + ((index * 37) % 900))}s`, 8), name: "patient" };
+    return destination.job(path, policy, { key: `${what}-${2041 + index}`, destination: name });
+  });
+  await server.call("POST", "/jobs/bulk", jobs);
+}
+
 mkdirSync(folder, { recursive: true });
 const server = await startServer({ args: ["--demo"] });
+const destination = await startDestination();
 const browser = await launch();
 try {
+  await shop(server, destination);
   await new Promise((resolve) => setTimeout(resolve, WARM_MS));
   const [group] = await until("something has died", async () => {
     const groups = await server.call("GET", "/dead/groups");
@@ -44,7 +64,7 @@ try {
   // A job that has been through something and is not at its end.
   const job = await until("a job has failed twice", async () => {
     const { items } = await server.call("GET", "/jobs?state=waiting&limit=100");
-    return items.find((one) => one.failures >= 3);
+    return items.find((one) => one.failures >= 3 && one.policy.name === "media");
   });
   for (const [view, options] of views) {
     const page = await openPage(browser, options);
@@ -69,4 +89,5 @@ try {
 } finally {
   await browser.close();
   await server.end();
+  await destination.end();
 }

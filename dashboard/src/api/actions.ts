@@ -99,3 +99,10 @@ export function usePauseQueue() {
     },
   );
 }
+
+export function useResumeAll() {
+  return useAction(
+    (_: undefined) => call("POST /api/v1/resume"),
+    () => ({ tone: "good", text: "toast.goeson" }),
+  );
+}

@@ -497,6 +497,20 @@ test("a session that ends while the page is open leads back to the token", async
   expect(await screen.findByLabelText("Token")).toBeVisible();
 });
 
+test("a store that is held says so on every page, and goes on when it is told to", async () => {
+  let held = true;
+  const resume = () => {
+    held = false;
+    return { held };
+  };
+  serve({ ...routes, "GET /api/v1/stats": () => ({ ...stats, held }), "POST /api/v1/resume": resume });
+  show(<Entrance />);
+  expect(await screen.findByText(/^Everything is held/)).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Resume" }));
+  await screen.findAllByText("Everything goes on");
+  await waitFor(() => expect(screen.queryByText(/^Everything is held/)).toBeNull());
+});
+
 test("the keys walk, open, search, help, and never act while somebody writes", async () => {
   serve(routes);
   show(<Entrance />);

@@ -2,6 +2,7 @@
 import { Command, Languages, LogOut, Moon, MoreHorizontal, Pause, Play, Sun, SunMoon } from "lucide-react";
 import { type ReactNode, useState } from "react";
 import { Link, useLocation } from "wouter";
+import { useResumeAll } from "../api/actions";
 import { live } from "../api/live";
 import { useLive, useStats } from "../api/queries";
 import { shortCount } from "../format";
@@ -47,6 +48,7 @@ export function Shell({ children, palette }: { children: ReactNode; palette: () 
             <LiveState />
           </span>
         </header>
+        <Held />
         <main
           id="content"
           tabIndex={-1}
@@ -139,6 +141,26 @@ function ReadOnly() {
     <span className="rounded border border-line-strong px-1.5 text-2xs leading-5 text-soft">
       {t("session.readonly")}
     </span>
+  );
+}
+
+/** A restored store starts nothing until somebody says so: that must not be overlooked on any page. */
+function Held() {
+  const { t } = useWords();
+  const { data } = useStats();
+  const may = useMay("admin");
+  const resume = useResumeAll();
+  if (!data?.held) return null;
+  return (
+    <div role="status" className="flex flex-wrap items-center gap-3 border-b bg-raised px-4 py-2 md:px-6">
+      <Pause aria-hidden className="size-3.5 text-soft" />
+      <p className="font-medium">{t("held.all")}</p>
+      {may && (
+        <button type="button" className="button" disabled={resume.isPending} onClick={() => resume.mutate(undefined)}>
+          {t("held.resume")}
+        </button>
+      )}
+    </div>
   );
 }
 

@@ -109,6 +109,9 @@ export const en = {
   "toast.recovered.many": { one: "{count} job succeeded after retry", other: "{count} jobs succeeded after retry" },
   "toast.dead.many": { one: "{count} job needs a person", other: "{count} jobs need a person" },
   "toast.copied": "Copied",
+  "held.all": "Everything is held: no job starts until it is resumed.",
+  "held.resume": "Resume",
+  "toast.goeson": "Everything goes on",
   "toast.notice": "{message}",
   "toast.edited": "Payload changed",
 
