@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test check fmt schema docs sim soak bench bench-peers ci
+.PHONY: help run test check fmt schema docs dashboard e2e screenshots sim soak bench bench-peers ci
 
 SEEDS ?= 500
 SEED ?=
@@ -13,7 +13,7 @@ JOBS ?=
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: ## Build and serve on http://127.0.0.1:7373 with a SQLite file; DEMO=1 adds flaky destinations and a trickle of jobs
+run: ## Build and serve dashboard and API on http://127.0.0.1:7373 with a SQLite file; DEMO=1 adds flaky destinations and a trickle of jobs
 	@scripts/run.sh $(if $(DEMO),--demo --allow-egress 127.0.0.0/8)
 
 test: ## Everything CI runs, after installing what is missing
@@ -31,6 +31,15 @@ schema: ## Write the dumps of the schemas that the migrations make
 docs: ## Write what is made from the code: reference pages, the OpenAPI description, the table of permissions
 	@REDRIVE_WRITE_DOCS=1 REDRIVE_WRITE_OPENAPI=1 REDRIVE_WRITE_PERMISSIONS=1 REDRIVE_TEST_POSTGRES=none \
 		scripts/nextest.sh -p redrive-server --test config --test cli --test openapi --test permissions
+
+dashboard: ## Types, lints and tests of the dashboard, without a browser
+	@scripts/dashboard.sh
+
+e2e: ## The dashboard in Chromium against a served binary
+	@scripts/dashboard.sh e2e
+
+screenshots: ## Take the pictures of docs/images anew
+	@scripts/dashboard.sh screenshots
 
 sim: ## Simulated worlds: SEEDS=500 of them, or SEED=7 to replay one
 	@REDRIVE_SIM_SEEDS=$(SEEDS) $(if $(SEED),REDRIVE_SIM_SEED=$(SEED)) REDRIVE_TEST_POSTGRES=none scripts/nextest.sh -p redrive --all-features --test sim

@@ -22,6 +22,18 @@ if ! have cc && ! have gcc && ! have clang; then
   fi
 fi
 
+# The dashboard is built with npm. Where it is not wanted: cargo build --no-default-features.
+if ! have npm; then
+  if [ "$(id -u)" = 0 ] && have apt-get; then
+    echo "installing Node.js with apt-get"
+    apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm
+  else
+    echo "error: npm is not installed, and the dashboard is built with it" >&2
+    echo "hint: install Node.js 20.19 or later; or build without the dashboard: cargo build --no-default-features -p redrive-server" >&2
+    exit 1
+  fi
+fi
+
 # To build and to serve, that is all.
 if [ "${1:-}" = build ]; then exit 0; fi
 
@@ -37,6 +49,8 @@ have php || packages+=(php-cli)
 have node || packages+=(nodejs)
 have npm || packages+=(npm)
 have curl || packages+=(curl)
+# The dashboard is looked at in a real browser.
+have chromium || [ -n "${CHROMIUM:-}" ] || packages+=(chromium)
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3-venv)
 if [ ${#packages[@]} -gt 0 ]; then
   if [ "$(id -u)" = 0 ] && have apt-get; then
@@ -51,7 +65,7 @@ if [ ${#packages[@]} -gt 0 ]; then
     apt-get install -y -qq "${packages[@]}"
   else
     echo "error: not installed, and the tests need it: ${packages[*]}" >&2
-    echo "hint: apt-get install ${packages[*]} on Debian; elsewhere PostgreSQL 15 with its client library, PgBouncer, libfaketime, PHP, Node.js and Python" >&2
+    echo "hint: apt-get install ${packages[*]} on Debian; elsewhere PostgreSQL 15 with its client library, PgBouncer, libfaketime, PHP, Node.js, Chromium and Python" >&2
     exit 1
   fi
 fi

@@ -24,3 +24,6 @@ scripts/nextest.sh -p redrive-faults --all-features
 scripts/nextest.sh -p redrive --all-features --test postgres_faults -j 1
 scripts/nextest.sh -p redrive-server --test workers -j 1
 scripts/schemathesis.sh
+# The dashboard on PostgreSQL with two servers; a list over a million jobs, and 500 events a second with the overview open.
+scripts/dashboard.sh e2e-postgres
+scripts/dashboard.sh soak

@@ -11,6 +11,10 @@ step "format, clippy, tidy"
 scripts/check.sh
 step "tests"
 scripts/nextest.sh --workspace --all-features
+step "dashboard"
+scripts/dashboard.sh
+step "dashboard in a browser"
+scripts/dashboard.sh e2e
 step "everything that could be asked of the API"
 scripts/schemathesis.sh
 step "doctests"

@@ -194,9 +194,8 @@ pub fn router(api: Api) -> Router {
         let description = description.clone();
         move || async move { axum::Json((*description).clone()) }
     };
-    routes
-        .route("/openapi.json", get(served))
-        .fallback(answer::not_found)
-        .method_not_allowed_fallback(answer::method_not_allowed)
-        .with_state(api)
+    let routes = routes.route("/openapi.json", get(served));
+    #[cfg(feature = "dashboard")]
+    let routes = crate::assets::mount(routes);
+    routes.fallback(answer::not_found).method_not_allowed_fallback(answer::method_not_allowed).with_state(api)
 }

@@ -147,7 +147,7 @@ impl Door {
         let Some(tokens) = &self.tokens else {
             return guard::check_direct(head).map(|()| Who::local());
         };
-        if self.config.public.iter().any(|path| path == head.uri.path()) {
+        if self.config.public.iter().any(|path| path == head.uri.path()) || is_page(head.uri.path()) {
             return Ok(Who::nobody());
         }
         // Whoever opens or ends a session shows at the counter what they have.
@@ -156,6 +156,14 @@ impl Door {
         }
         tokens.who(&head.headers, address(head), self.config.clock.now()).await
     }
+}
+
+/// Whether it is a page of the dashboard or one of its files: whoever has no token yet must be able to sign in.
+fn is_page(path: &str) -> bool {
+    #[cfg(feature = "dashboard")]
+    return crate::assets::is_public(path);
+    #[cfg(not(feature = "dashboard"))]
+    return path.is_empty();
 }
 
 /// Where a request comes from. Without an address, as in a router that something else serves, all are one.

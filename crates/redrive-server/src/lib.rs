@@ -2,6 +2,8 @@
 //! decides who comes in. The binary `redrive` is a command line in front of it.
 
 pub mod api;
+#[cfg(feature = "dashboard")]
+mod assets;
 pub mod config;
 pub mod demo;
 pub mod door;

@@ -1,0 +1,57 @@
+// The words on the screen, in the language that was chosen or that the browser asks for.
+import { createContext, type ReactNode, useContext, useEffect, useMemo } from "react";
+import { type Language, languageOf, useSettings } from "./settings";
+import { en } from "./strings/en";
+import { zhTW } from "./strings/zh-TW";
+
+export type Key = keyof typeof en;
+export type Values = Record<string, string | number>;
+/** A text, or one for each plural form of `count`. */
+export type Entry = string | { one?: string; other: string };
+export type Catalogue = Record<Key, Entry>;
+export type Translate = (key: Key, values?: Values) => string;
+
+const catalogues: Record<Language, Catalogue> = { en, "zh-TW": zhTW };
+
+export function translate(language: Language, key: Key, values: Values = {}): string {
+  const entry = catalogues[language][key];
+  const text = typeof entry === "string" ? entry : form(entry, language, Number(values.count ?? 0));
+  return text.replace(/\{(\w+)\}/g, (whole, name: string) => {
+    const value = values[name];
+    if (value === undefined) return whole;
+    return typeof value === "number" ? new Intl.NumberFormat(language).format(value) : value;
+  });
+}
+
+function form(entry: { one?: string; other: string }, language: Language, count: number): string {
+  const rule = new Intl.PluralRules(language).select(count);
+  return rule === "one" ? (entry.one ?? entry.other) : entry.other;
+}
+
+const Words = createContext<{ t: Translate; language: Language }>({
+  t: (key, values) => translate("en", key, values),
+  language: "en",
+});
+
+export function LanguageProvider({ children }: { children: ReactNode }) {
+  const language = languageOf(useSettings().language, navigator.languages ?? []);
+  useEffect(() => {
+    document.documentElement.lang = language;
+  }, [language]);
+  const words = useMemo(() => {
+    const t: Translate = (key, values) => translate(language, key, values);
+    return { t, language };
+  }, [language]);
+  return <Words value={words}>{children}</Words>;
+}
+
+export function useWords() {
+  return useContext(Words);
+}
+
+/** The names of kinds that have one; any other is called what it is called. */
+export function kindName(t: Translate, kind: string): string {
+  if (kind === "parse") return t("kind.parse");
+  if (kind === "metadata_fetch") return t("kind.metadata_fetch");
+  return kind;
+}

@@ -1,0 +1,559 @@
+import { fireEvent, screen, waitFor, within } from "@testing-library/react";
+import userEvent from "@testing-library/user-event";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { Entrance } from "../app";
+import { troubled } from "../parts/destinations";
+import { choose } from "../settings";
+import { jobView, READER, Refusal, retryItem, serve, show } from "../testing/server";
+import { Activity } from "./activity";
+import { Dead, exported } from "./dead";
+import { Errors } from "./errors";
+import { Job } from "./job";
+import { Jobs } from "./jobs";
+import { Overview } from "./overview";
+import { Policies } from "./policies";
+import { Queues } from "./queues";
+
+const ID = "01a1e333-4a4a-7000-bb8b-cbbcfc87c940";
+const minutes = (count: number) => new Date(Date.now() - count * 60_000).toISOString();
+const stats = {
+  totalPending: 3,
+  totalSucceeded: 1_234,
+  totalFailed: 7,
+  waiting: 2,
+  running: 1,
+  dead: 3,
+  enqueued: 9,
+  recovered: 5,
+  retries: 11,
+  failures: 12,
+  crashes: 0,
+  cancelled: 0,
+  redriven: 0,
+  successRate: 0.9,
+  averageDelayMs: 1_000,
+};
+const dead = jobView({ id: "d1", state: "dead", why: "permanent", dueAt: null, finishedAt: minutes(2), failures: 1 });
+const group = {
+  group: "g1",
+  count: 4,
+  message: "answered 404",
+  kind: "http",
+  newest: "d1",
+  firstAt: minutes(50),
+  lastAt: minutes(2),
+};
+const line = {
+  at: minutes(1),
+  what: "recovered",
+  job: ID,
+  kind: "http",
+  queue: "default",
+  message: "finished at run 2",
+};
+const audited = {
+  id: "a1",
+  at: minutes(2),
+  what: "job.edit",
+  who: "ops",
+  on: ID,
+  jobId: ID,
+  result: "ok",
+  detail: "payload",
+};
+const edit = { at: minutes(2), by: "ops", payload: { order: 16 } };
+const queue = {
+  name: "default",
+  concurrency: 16,
+  paused: false,
+  waiting: 2,
+  running: 4,
+  dead: 3,
+  succeeded: 1_234,
+  retries: 11,
+};
+const presets = [
+  { name: "media", delays: ["1s", "2s"], policy: { backoff: { kind: "exponential", base: "1s", factor: 2 } } },
+  { name: "feed", delays: ["1m"], policy: { backoff: { kind: "fixed", delay: "1m" } } },
+];
+const points = Array.from({ length: 60 }, (_, index) => ({
+  at: minutes(60 - index),
+  succeeded: index,
+  failed: 2,
+  dead: index === 59 ? 3 : 0,
+  enqueued: 3,
+}));
+const forecast = Array.from({ length: 60 }, (_, index) => ({ at: minutes(-index), due: index === 1 ? 5 : 0 }));
+
+const routes = {
+  "GET /api/v1/session": () => ({ name: "local", scopes: ["admin"] }),
+  "GET /api/v1/stats": () => stats,
+  "GET /api/v1/stats/series": () => ({ from: minutes(60), until: minutes(0), stepMs: 60_000, points, forecast }),
+  "GET /api/v1/retry/pending": () => ({ items: [retryItem()], stats }),
+  "GET /api/v1/activity": () => [line, { ...line, what: "dead", message: "needs a person", job: "d1", at: minutes(3) }],
+  "GET /api/v1/dead/groups": () => [group],
+  "GET /api/v1/dead": () => ({ items: [dead] }),
+  "GET /api/v1/jobs": ({ query }: { query: URLSearchParams }) => ({
+    items: query.get("state") === "dead" ? [dead] : [jobView()],
+    nextCursor: "c4",
+  }),
+  "GET /api/v1/audit": () => ({ items: [audited] }),
+  "GET /api/v1/queues": () => [queue],
+  "GET /api/v1/policies/presets": () => presets,
+  "POST /api/v1/policies/preview": () => ({
+    policy: {},
+    retries: 2,
+    delays: [
+      { retry: 1, delay: "1s", delayMs: 1000, after: "1s" },
+      { retry: 2, delay: "2s", delayMs: 2000, after: "3s" },
+    ],
+  }),
+};
+
+class NoSource extends EventTarget {
+  readyState = 0;
+  close() {}
+}
+beforeEach(() => vi.stubGlobal("EventSource", NoSource));
+afterEach(() => vi.restoreAllMocks());
+
+test("the overview says in a sentence what is wrong and when it fixes itself", async () => {
+  serve(routes);
+  show(<Overview />);
+  const health = await screen.findByTestId("health");
+  expect(health).toHaveTextContent(/1 waiting to retry, next in [2-4]s/);
+  await waitFor(() => expect(health).toHaveTextContent("3 dead in the last hour, all from api.example."));
+  expect(
+    await screen.findByRole("img", { name: /1,770 succeeded, 120 failed attempts, 3 dead; 5 will come due/ }),
+  ).toBeInTheDocument();
+  expect(screen.getByTestId("number-dead")).toHaveTextContent("3");
+  expect(await screen.findByText("1 retrying · 1 dead")).toBeVisible();
+  expect(await screen.findByText("answered 404")).toBeVisible();
+});
+
+test("the overview says that all is well when it is", async () => {
+  serve({
+    ...routes,
+    "GET /api/v1/retry/pending": () => ({ items: [], stats }),
+    "GET /api/v1/stats": () => ({ ...stats, dead: 0 }),
+    "GET /api/v1/jobs": () => ({ items: [] }),
+    "GET /api/v1/stats/series": () => ({
+      from: minutes(1),
+      until: minutes(0),
+      stepMs: 60_000,
+      points: [],
+      forecast: [],
+    }),
+  });
+  show(<Overview />);
+  expect(await screen.findByText(/^All is well\./)).toBeVisible();
+});
+
+test("the chart tells one bar when it is pointed at, and another window when that is asked for", async () => {
+  const log = serve(routes);
+  show(<Overview />);
+  const chart = await screen.findByRole("img", { name: /will come due/ });
+  chart.getBoundingClientRect = () => ({ left: 0, width: 120, top: 0, height: 10 }) as DOMRect;
+  fireEvent.pointerMove(chart, { clientX: 92 });
+  expect(screen.getByText("will come due").parentElement).toHaveTextContent("5");
+  fireEvent.pointerLeave(chart);
+  await userEvent.click(screen.getByRole("button", { name: "24h" }));
+  await waitFor(() => expect(log.some((asked) => asked.query.get("window") === "24h")).toBe(true));
+});
+
+test("destinations in trouble are counted from jobs that failed and jobs that died", () => {
+  const fresh = jobView({ failures: 0, destination: "b" });
+  expect(troubled([jobView(), fresh], [dead, dead])).toEqual([{ name: "api.example", retrying: 1, dead: 2 }]);
+});
+
+test("filters of the jobs live in the URL, and the page turns by cursor", async () => {
+  const log = serve(routes);
+  show(<Jobs />);
+  await screen.findByText(/^…/);
+  await userEvent.click(screen.getByRole("button", { name: "dead" }));
+  expect(location.search).toBe("?state=dead");
+  await userEvent.type(screen.getByRole("textbox", { name: "Destination" }), "api.example{Enter}");
+  expect(location.search).toBe("?state=dead&destination=api.example");
+  await waitFor(() => expect(log.at(-1)?.query.get("destination")).toBe("api.example"));
+  await userEvent.click(screen.getByRole("button", { name: "Older" }));
+  expect(location.search).toContain("cursor=c4");
+  await userEvent.click(screen.getByRole("button", { name: "Newest" }));
+  await userEvent.click(screen.getByRole("button", { name: "Clear filters" }));
+  expect(location.search).toBe("");
+});
+
+test("a job is found by its id, anything else is a key", async () => {
+  serve(routes);
+  show(<Jobs />);
+  const field = await screen.findByRole("textbox", { name: "Find" });
+  await userEvent.type(field, "order-17{Enter}");
+  expect(location.search).toBe("?key=order-17");
+  await userEvent.clear(field);
+  await userEvent.type(field, `${ID}{Enter}`);
+  expect(location.pathname).toBe(`/jobs/${ID}`);
+});
+
+test("what is selected is acted upon, one refusal not stopping the rest", async () => {
+  const jobs = ["a", "b", "c"].map((id) => jobView({ id }));
+  const log = serve({
+    ...routes,
+    "GET /api/v1/jobs": () => ({ items: jobs }),
+    "POST /api/v1/jobs/*": ({ path }) =>
+      path.includes("/b/") ? new Refusal(409, "RETRY_CONFLICT", "b is running") : jobView(),
+  });
+  show(<Jobs />);
+  await userEvent.click(await screen.findByRole("checkbox", { name: "Select all on this page" }));
+  expect(screen.getByText("3 selected")).toBeVisible();
+  await userEvent.click(screen.getAllByRole("button", { name: "Cancel" })[0] as HTMLElement);
+  expect(await screen.findByText("2 jobs cancelled")).toBeVisible();
+  expect(screen.getByText("Not done: b is running")).toBeVisible();
+  expect(log.filter((asked) => asked.path.endsWith("/cancel"))).toHaveLength(3);
+});
+
+test("everything that matches is counted before anything is done", async () => {
+  const asked: unknown[] = [];
+  serve({
+    ...routes,
+    "POST /api/v1/jobs/commands": ({ body }) => {
+      asked.push(body);
+      return (body as { dryRun?: boolean }).dryRun
+        ? { matching: 5_000, more: false }
+        : { matching: 5_000, more: false, done: 5_000 };
+    },
+  });
+  history.replaceState(null, "", "/jobs?kind=http");
+  show(<Jobs />);
+  await userEvent.click(await screen.findByRole("button", { name: "Cancel all that match…" }));
+  expect(await screen.findByTestId("matching")).toHaveTextContent("5,000 jobs match");
+  expect(asked).toEqual([{ command: "cancel", filter: { kind: "http", state: "waiting" }, dryRun: true }]);
+  await userEvent.click(screen.getByRole("button", { name: "Cancel 5,000 jobs" }));
+  expect(await screen.findByText("5,000 jobs cancelled")).toBeVisible();
+  expect(asked.at(-1)).toEqual({ command: "cancel", filter: { kind: "http", state: "waiting" } });
+});
+
+test("work on everything can be stopped", async () => {
+  serve({
+    ...routes,
+    "POST /api/v1/jobs/commands": ({ body }) =>
+      (body as { dryRun?: boolean }).dryRun ? { matching: 9, more: true } : new Promise(() => {}),
+  });
+  const plain = globalThis.fetch;
+  vi.stubGlobal("fetch", (url: string, init: RequestInit = {}) => {
+    const stopped = new Promise<never>((_, reject) =>
+      init.signal?.addEventListener("abort", () => reject(new DOMException("stop", "AbortError"))),
+    );
+    return Promise.race([plain(url, init), stopped]);
+  });
+  show(<Jobs />);
+  await userEvent.click(await screen.findByRole("button", { name: "Retry all that match…" }));
+  await userEvent.click(await screen.findByRole("button", { name: "Retry 9+ jobs" }));
+  await userEvent.click(await screen.findByRole("button", { name: "Stop" }));
+  expect(await screen.findByText("Stopped. 0 were done before.")).toBeVisible();
+});
+
+test("a purge wants a word first", async () => {
+  serve({ ...routes, "POST /api/v1/jobs/commands": () => ({ matching: 3, more: false, done: 3 }) });
+  show(<Dead />);
+  await userEvent.click(await screen.findByRole("button", { name: "Purge all that match…" }));
+  const button = await screen.findByRole("button", { name: "Purge 3 jobs" });
+  expect(button).toBeDisabled();
+  await userEvent.type(screen.getByRole("textbox", { name: "Type “purge” to confirm" }), "purge");
+  expect(button).toBeEnabled();
+  await userEvent.click(button);
+  expect(await screen.findByText("3 jobs purged")).toBeVisible();
+});
+
+test("dead letters show why, can be brought back, and are exported page by page", async () => {
+  const log = serve({ ...routes, "POST /api/v1/jobs/*": () => dead });
+  show(<Dead />);
+  expect(await screen.findByText("permanent")).toBeVisible();
+  expect(screen.getByText("3 jobs need a person")).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Bring back" }));
+  expect(await screen.findByText("Brought back")).toBeVisible();
+  expect(log.some((asked) => asked.path === "/api/v1/jobs/d1/redrive")).toBe(true);
+  let page = 0;
+  serve({ "GET /api/v1/dead": () => (++page < 3 ? { items: [dead], nextCursor: "c" } : { items: [dead] }) });
+  expect((await exported({ state: "dead", kind: "http" })).trim().split("\n")).toHaveLength(3);
+});
+
+test("an export is handed to the browser as a file", async () => {
+  serve(routes);
+  const url = vi.spyOn(URL, "createObjectURL").mockReturnValue("blob:x");
+  vi.spyOn(URL, "revokeObjectURL").mockReturnValue();
+  const click = vi.spyOn(HTMLAnchorElement.prototype, "click").mockReturnValue();
+  show(<Dead />);
+  await userEvent.click(await screen.findByRole("button", { name: "Export JSONL" }));
+  await waitFor(() => expect(click).toHaveBeenCalled());
+  expect(url.mock.calls[0]?.[0]).toHaveProperty("type", "application/x-ndjson");
+});
+
+test("an error group opens to its jobs and its trend, and is brought back as a whole", async () => {
+  const bodies: unknown[] = [];
+  serve({
+    ...routes,
+    "POST /api/v1/jobs/commands": ({ body }) => {
+      bodies.push(body);
+      return { matching: 4, more: false };
+    },
+  });
+  show(<Errors />);
+  await userEvent.click(await screen.findByRole("button", { name: /answered 404/ }));
+  expect(location.search).toBe("?group=g1");
+  expect(await screen.findByText("Trend of the newest 1")).toBeVisible();
+  expect(screen.getByRole("link", { name: "List its jobs" })).toHaveAttribute("href", "/dead?group=g1");
+  await userEvent.click(screen.getByRole("button", { name: "Bring back the group…" }));
+  expect(await screen.findByTestId("matching")).toHaveTextContent("4 jobs match");
+  expect(bodies[0]).toEqual({ command: "redrive", filter: { group: "g1", state: "dead" }, dryRun: true });
+});
+
+const attempts = [
+  {
+    attempt: 1,
+    startedAt: minutes(4),
+    endedAt: minutes(3.99),
+    ending: "failed",
+    rule: "status 503",
+    group: "g1",
+    nextAt: minutes(3),
+    failure: { class: "transient", status: 503, message: "busy\u202e" },
+  },
+];
+const detail = (fields: object = {}) =>
+  JSON.stringify({
+    success: true,
+    data: {
+      ...jobView({ payload: { order: 17, password: "hunter2", deep: { a: [1, 2] } }, labels: { team: "billing" } }),
+      attempts,
+      edits: [edit],
+      lastError: "busy",
+      ...fields,
+    },
+  });
+const explain = {
+  id: ID,
+  state: "waiting",
+  summary: "waiting for 60s more: it failed",
+  next: [
+    { step: "attempt", run: 3, at: minutes(-1), in: "60s" },
+    { step: "dead", at: minutes(-2), in: "2m", why: "exhausted" },
+  ],
+};
+
+test("a job's page shows why it waits, its timeline, its payload without secrets, and what can be done", async () => {
+  const log = serve({
+    ...routes,
+    [`GET /api/v1/jobs/${ID}/explain`]: () => explain,
+    [`GET /api/v1/jobs/${ID}`]: () => detail(),
+    "POST /api/v1/*": () => jobView(),
+  });
+  show(<Job id={ID} />);
+  expect(await screen.findByTestId("explain")).toHaveTextContent("waiting for 60s more: it failed");
+  expect(screen.getByText("busy\\u202e")).toBeVisible();
+  expect(await screen.findByText("by ops")).toBeVisible();
+  expect(screen.getByText(/Before the change by ops/)).toBeVisible();
+  expect(screen.getByText(/run 3/)).toHaveTextContent("planned");
+  expect(screen.getByText(/given up: exhausted/)).toBeVisible();
+  expect(screen.queryByText(/hunter2/)).toBeNull();
+  await userEvent.click(screen.getByRole("button", { name: /show/ }));
+  expect(screen.getByText('"hunter2"')).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Retry now" }));
+  expect(await screen.findByText("Retry triggered")).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Put off 1 h" }));
+  await waitFor(() => expect(log.some((asked) => asked.path.endsWith("/snooze"))).toBe(true));
+});
+
+test("numbers of a payload stay as they were written, through the editor and back", async () => {
+  const sent: string[] = [];
+  const text = detail().replace('"order":17', '"order":9007199254740993');
+  serve({
+    ...routes,
+    [`GET /api/v1/jobs/${ID}/explain`]: () => explain,
+    [`GET /api/v1/jobs/${ID}`]: () => text,
+    [`PATCH /api/v1/jobs/${ID}`]: (asked) => {
+      sent.push(asked.text);
+      return jobView();
+    },
+    "POST /api/v1/*": () => jobView(),
+  });
+  show(<Job id={ID} />);
+  expect(await screen.findByText("9007199254740993")).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Edit and retry" }));
+  const editor = screen.getByRole("textbox", { name: /^Payload/ }) as HTMLTextAreaElement;
+  expect(editor.value).not.toContain("hunter2");
+  fireEvent.change(editor, { target: { value: "{" } });
+  expect(screen.getByRole("button", { name: "Save and retry" })).toBeDisabled();
+  fireEvent.change(editor, { target: { value: editor.defaultValue } });
+  const before = `{\n  "order": 9007199254740993,\n  "password": "«hidden 1»"\n}`;
+  fireEvent.change(editor, { target: { value: before } });
+  expect(within(screen.getByTestId("diff")).getByText(/"deep"/)).toHaveClass("bg-bad-dim");
+  await userEvent.click(screen.getByRole("button", { name: "Save and retry" }));
+  await waitFor(() => expect(sent).toHaveLength(1));
+  expect(sent[0]).toContain('"order": 9007199254740993');
+  expect(sent[0]).toContain('"password": "hunter2"');
+});
+
+test("a finished job can be deleted or brought back; one that is gone is said to be gone", async () => {
+  const over = detail({ state: "dead", dueAt: null, finishedAt: minutes(1), why: "exhausted" });
+  serve({
+    ...routes,
+    [`GET /api/v1/jobs/${ID}/explain`]: () => ({ ...explain, next: [] }),
+    [`GET /api/v1/jobs/${ID}`]: () => over,
+    [`DELETE /api/v1/jobs/${ID}`]: () => ({ id: ID }),
+  });
+  const { unmount } = show(<Job id={ID} />);
+  await userEvent.click(await screen.findByRole("button", { name: "Delete" }));
+  expect(await screen.findByText("Deleted")).toBeVisible();
+  unmount();
+  serve(routes);
+  show(<Job id="nope" />);
+  expect(await screen.findByText(/There is no job nope/)).toBeVisible();
+});
+
+test("whoever may not read payloads is told so", async () => {
+  const bare = JSON.stringify({ success: true, data: { ...jobView(), payload: undefined, attempts: [], edits: [] } });
+  serve({ ...routes, [`GET /api/v1/jobs/${ID}/explain`]: () => explain, [`GET /api/v1/jobs/${ID}`]: () => bare });
+  show(<Job id={ID} />, READER);
+  expect(await screen.findByText("Your token does not allow you to read payloads.")).toBeVisible();
+  expect(screen.queryByRole("button", { name: "Retry now" })).toBeNull();
+});
+
+test("a queue is paused, said to be, and resumed by undoing", async () => {
+  const log = serve({ ...routes, "POST /api/v1/queues/*": () => queue });
+  show(<Queues />);
+  expect(await screen.findByText("4 of 16")).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Pause" }));
+  expect(await screen.findByText("Queue default is paused")).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Undo" }));
+  await waitFor(() =>
+    expect(log.filter((asked) => asked.method === "POST").map((asked) => asked.path)).toEqual([
+      "/api/v1/queues/default/pause",
+      "/api/v1/queues/default/resume",
+    ]),
+  );
+});
+
+test("a policy is previewed, one of one's own as it is written", async () => {
+  const log = serve(routes);
+  show(<Policies />);
+  expect(await screen.findByText("2 retries; the last try comes 3s after the first failure.")).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: /feed/ }));
+  expect(location.search).toBe("?policy=feed");
+  const editor = screen.getByRole("textbox");
+  fireEvent.change(editor, { target: { value: "{" } });
+  expect(screen.getByText("This is not JSON yet.")).toBeVisible();
+  fireEvent.change(editor, { target: { value: '{"maxRetries":2}' } });
+  await waitFor(() => expect(log.at(-1)?.body).toEqual({ policy: { maxRetries: 2 }, count: 20 }));
+  expect(screen.getByText("A policy of your own")).toBeVisible();
+});
+
+test("the activity log is filtered by what happened and by any word", async () => {
+  serve(routes);
+  show(<Activity />);
+  await screen.findByText("finished at run 2");
+  await userEvent.click(screen.getByRole("button", { name: "Needs a person" }));
+  expect(screen.queryByText("finished at run 2")).toBeNull();
+  await userEvent.type(screen.getByRole("textbox", { name: "Any word" }), "nothing like it");
+  expect(screen.getByText("Nothing of that kind has happened lately.")).toBeVisible();
+});
+
+test("a server that asks for a token gets one, and then shows what it has", async () => {
+  let isIn = false;
+  const sent: unknown[] = [];
+  serve({
+    ...routes,
+    "GET /api/v1/session": () =>
+      isIn ? { name: "ops", scopes: ["read"] } : new Refusal(401, "RETRY_AUTH_REQUIRED", "this needs a token"),
+    "POST /api/v1/session": ({ body }) => {
+      sent.push(body);
+      isIn = (body as { token: string }).token === "rdv_good";
+      return isIn
+        ? { name: "ops", scopes: ["read"] }
+        : new Refusal(401, "RETRY_AUTH_REQUIRED", "the token is not good");
+    },
+  });
+  show(<Entrance />);
+  const field = await screen.findByLabelText("Token");
+  await userEvent.type(field, "rdv_bad{Enter}");
+  expect(await screen.findByText("the token is not good")).toBeVisible();
+  await userEvent.clear(field);
+  await userEvent.type(field, "rdv_good{Enter}");
+  expect(await screen.findByText("read-only")).toBeVisible();
+  expect(sent).toEqual([{ token: "rdv_bad" }, { token: "rdv_good" }]);
+  expect(screen.getByRole("button", { name: "Sign out ops" })).toBeVisible();
+});
+
+test("a session that ends while the page is open leads back to the token", async () => {
+  let isOver = false;
+  const over = () => new Refusal(401, "RETRY_AUTH_REQUIRED", "this needs a token");
+  serve({
+    ...routes,
+    "GET /api/v1/session": () => (isOver ? over() : { name: "ops", scopes: ["read"] }),
+    "GET /api/v1/jobs": () => (isOver ? over() : { items: [] }),
+  });
+  show(<Entrance />);
+  await screen.findByTestId("health");
+  isOver = true;
+  await userEvent.click(screen.getAllByRole("link", { name: "Jobs" })[0] as HTMLElement);
+  expect(await screen.findByLabelText("Token")).toBeVisible();
+});
+
+test("a store that is held says so on every page, and goes on when it is told to", async () => {
+  let held = true;
+  const resume = () => {
+    held = false;
+    return { held };
+  };
+  serve({ ...routes, "GET /api/v1/stats": () => ({ ...stats, held }), "POST /api/v1/resume": resume });
+  show(<Entrance />);
+  expect(await screen.findByText(/^Everything is held/)).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Resume" }));
+  await screen.findAllByText("Everything goes on");
+  await waitFor(() => expect(screen.queryByText(/^Everything is held/)).toBeNull());
+});
+
+test("the keys walk, open, search, help, and never act while somebody writes", async () => {
+  serve(routes);
+  show(<Entrance />);
+  await screen.findByTestId("health");
+  await screen.findByText("Parse task");
+  await userEvent.keyboard("j");
+  expect(document.activeElement).toHaveAttribute("data-row");
+  await userEvent.keyboard("?");
+  expect(await screen.findByRole("heading", { name: "Keys" })).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Close" }));
+  await userEvent.keyboard("gj");
+  expect(location.pathname).toBe("/jobs");
+  await userEvent.keyboard("/");
+  expect(document.activeElement).toBe(await screen.findByRole("textbox", { name: "Find" }));
+  await userEvent.keyboard("gd");
+  expect(location.pathname).toBe("/jobs");
+});
+
+test("the palette finds pages, settings and jobs by name", async () => {
+  serve(routes);
+  show(<Entrance />);
+  await screen.findByTestId("health");
+  await userEvent.keyboard("{Control>}k{/Control}");
+  const field = await screen.findByRole("combobox", { name: "Commands" });
+  await userEvent.type(field, "dead l{Enter}");
+  expect(location.pathname).toBe("/dead");
+  await userEvent.keyboard("{Control>}k{/Control}");
+  await userEvent.type(
+    await screen.findByRole("combobox", { name: "Commands" }),
+    "theme: light{ArrowDown}{ArrowUp}{Enter}",
+  );
+  expect(document.documentElement.dataset.theme).toBe("light");
+  await userEvent.keyboard("{Control>}k{/Control}");
+  await userEvent.type(await screen.findByRole("combobox", { name: "Commands" }), ID);
+  await userEvent.click(screen.getByRole("option", { name: `Open job ${ID}` }));
+  expect(location.pathname).toBe(`/jobs/${ID}`);
+});
+
+test("the whole page speaks the other language when it is chosen", async () => {
+  serve(routes);
+  show(<Entrance />);
+  await userEvent.click((await screen.findAllByRole("button", { name: "繁體中文" }))[0] as HTMLElement);
+  expect(await screen.findByRole("heading", { name: "待重試項目" })).toBeVisible();
+  expect(document.documentElement.lang).toBe("zh-TW");
+  choose({ language: "en" });
+});

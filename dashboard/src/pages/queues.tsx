@@ -1,0 +1,103 @@
+// Our capacity: the queues, how full they are, and whether they hand out jobs. And the other side: the destinations that
+// jobs wait for.
+import { Pause, Play } from "lucide-react";
+import { Link } from "wouter";
+import { usePauseQueue } from "../api/actions";
+import { useQueues } from "../api/queries";
+import type { QueueView } from "../api/schema";
+import { count, visible } from "../format";
+import { useWords } from "../i18n";
+import { PageTitle, Panel, Skeleton, Trouble } from "../parts/basics";
+import { Destinations } from "../parts/destinations";
+import { useMay } from "../session";
+
+const columns =
+  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 md:grid-cols-[minmax(8rem,1fr)_12rem_5rem_5rem_7rem_7rem]";
+
+export function Queues() {
+  const { t } = useWords();
+  const { data, isLoading, error, refetch } = useQueues();
+  return (
+    <div className="space-y-4">
+      <PageTitle title={t("nav.queues")} />
+      <Panel title={t("queues.title")}>
+        <div className={`${columns} label border-b max-md:hidden`}>
+          <span>{t("queues.name")}</span>
+          <span>{t("queues.places")}</span>
+          <span className="text-right">{t("queues.waiting")}</span>
+          <span className="text-right">{t("queues.dead")}</span>
+          <span className="text-right">{t("queues.succeeded")}</span>
+          <span />
+        </div>
+        {error && !data && <Trouble error={error} again={refetch} />}
+        {isLoading && <Skeleton rows={3} />}
+        <div className="rows">
+          {data?.map((queue) => (
+            <QueueRow key={queue.name} queue={queue} />
+          ))}
+        </div>
+      </Panel>
+      <Destinations />
+    </div>
+  );
+}
+
+function QueueRow({ queue }: { queue: QueueView }) {
+  const { t, language } = useWords();
+  const may = useMay("operate");
+  const pause = usePauseQueue();
+  const link = (state: string) => `/jobs?queue=${encodeURIComponent(queue.name)}&state=${state}`;
+  return (
+    <div
+      data-row={`/jobs?queue=${encodeURIComponent(queue.name)}`}
+      tabIndex={-1}
+      className={`${columns} hover:bg-hover`}
+    >
+      <span className="flex min-w-0 items-center gap-2">
+        <Link to={`/jobs?queue=${encodeURIComponent(queue.name)}`} className="link cut font-medium">
+          {visible(queue.name)}
+        </Link>
+        {queue.paused && (
+          <span className="rounded border border-line-strong px-1 text-2xs text-soft">{t("queues.paused")}</span>
+        )}
+      </span>
+      <Places running={queue.running} places={queue.concurrency} />
+      <Link to={link("waiting")} className="link text-right font-mono text-xs">
+        {count(queue.waiting, language)}
+      </Link>
+      <Link to={link("dead")} className={`link text-right font-mono text-xs ${queue.dead > 0 ? "text-bad" : ""}`}>
+        {count(queue.dead, language)}
+      </Link>
+      <span className="text-right font-mono text-xs text-soft max-md:hidden">{count(queue.succeeded, language)}</span>
+      <span className="flex justify-end">
+        {may && (
+          <button
+            type="button"
+            data-key="p"
+            className="button"
+            disabled={pause.isPending}
+            onClick={() => pause.mutate({ name: queue.name, paused: !queue.paused })}
+          >
+            {queue.paused ? <Play aria-hidden className="size-3" /> : <Pause aria-hidden className="size-3" />}
+            {queue.paused ? t("queues.resume") : t("queues.pause")}
+          </button>
+        )}
+      </span>
+    </div>
+  );
+}
+
+/** How many places are in use of those that this server has. */
+function Places({ running, places }: { running: number; places?: number | null | undefined }) {
+  const { t } = useWords();
+  if (places == null) return <span className="text-2xs text-faint">{t("queues.elsewhere", { count: running })}</span>;
+  const share = Math.min(1, running / Math.max(1, places));
+  return (
+    <span className="flex items-center gap-2 text-xs">
+      <span aria-hidden="true" className="h-1.5 flex-1 overflow-hidden rounded-full bg-line">
+        <span className="block h-full bg-time" style={{ width: `${share * 100}%` }} />
+      </span>
+      <span className="font-mono text-2xs">{t("queues.inuse", { running, places })}</span>
+    </span>
+  );
+}

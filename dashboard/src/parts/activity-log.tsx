@@ -1,0 +1,73 @@
+// The activity log: what a person would want to have been told, newest first.
+import { Link } from "wouter";
+import { useActivity } from "../api/queries";
+import type { ActivityView } from "../api/schema";
+import { shortId, visible } from "../format";
+import { type Key, kindName, useWords } from "../i18n";
+import { ClockTime, Empty, Mark, Panel, Skeleton, Trouble } from "./basics";
+
+/** Whose mark and colour a line has. */
+const looks: Record<string, { mark: string; colour: string }> = {
+  recovered: { mark: "succeeded", colour: "text-good" },
+  dead: { mark: "dead", colour: "text-bad" },
+  crashed: { mark: "dead", colour: "text-bad" },
+  cancelled: { mark: "cancelled", colour: "text-faint" },
+  retried: { mark: "waiting", colour: "text-soft" },
+  rescheduled: { mark: "waiting", colour: "text-soft" },
+  redriven: { mark: "waiting", colour: "text-soft" },
+};
+export const WHATS = Object.keys(looks);
+
+export function ActivityLine({ line }: { line: ActivityView }) {
+  const { t } = useWords();
+  const look = looks[line.what] ?? { mark: "waiting", colour: "text-soft" };
+  return (
+    <div
+      data-row={`/jobs/${line.job}`}
+      tabIndex={-1}
+      className="grid grid-cols-[auto_1fr_auto] gap-x-2.5 px-3.5 py-2 hover:bg-hover"
+    >
+      <span className={`mt-1 ${look.colour}`}>
+        <Mark state={look.mark} />
+      </span>
+      <div className="min-w-0">
+        <p className="flex min-w-0 items-baseline gap-1.5">
+          <span className={look.colour}>{line.what in looks ? t(`what.${line.what}` as Key) : line.what}</span>
+          <Link to={`/jobs/${line.job}`} className="link cut text-soft">
+            {kindName(t, line.kind)} <span className="font-mono text-2xs text-faint">{shortId(line.job)}</span>
+          </Link>
+        </p>
+        <p className="cut text-xs text-faint" title={line.message}>
+          {visible(line.message)}
+        </p>
+      </div>
+      <span className="text-faint">
+        <ClockTime at={line.at} />
+      </span>
+    </div>
+  );
+}
+
+export function ActivityPanel({ show }: { show: number }) {
+  const { t } = useWords();
+  const { data, isLoading, error, refetch } = useActivity(show);
+  return (
+    <Panel
+      title={t("activity.title")}
+      tools={
+        <Link to="/activity" className="link text-xs text-soft">
+          {t("activity.all")}
+        </Link>
+      }
+    >
+      {error && !data && <Trouble error={error} again={refetch} />}
+      {isLoading && <Skeleton rows={show} />}
+      {data?.length === 0 && <Empty>{t("activity.empty")}</Empty>}
+      <div className="rows">
+        {data?.map((line) => (
+          <ActivityLine key={`${line.at}${line.job}${line.what}`} line={line} />
+        ))}
+      </div>
+    </Panel>
+  );
+}
