@@ -5,6 +5,7 @@ pub mod api;
 pub mod config;
 pub mod demo;
 pub mod door;
+pub mod download;
 pub mod egress;
 pub mod executor;
 mod printable;
@@ -13,4 +14,5 @@ pub mod serve;
 pub mod telemetry;
 pub mod tokens;
 
+pub use download::{DEFAULT_MAX_RETRIES, Download, DownloadError, Downloads};
 pub use printable::{printable, printable_json};
