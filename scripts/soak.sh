@@ -17,6 +17,10 @@ export REDRIVE_PINNED_SECS=${REDRIVE_PINNED_SECS:-600}
 # On a served process with workers elsewhere.
 export REDRIVE_SERVER_KILLS=${REDRIVE_SERVER_KILLS:-1000}
 export REDRIVE_SCHEMATHESIS_SECS=${REDRIVE_SCHEMATHESIS_SECS:-1800}
+# Files of up to 50 MB from a server that cuts, refuses and stalls, with as many kills on the way.
+export REDRIVE_TEST_GET_FILES=${REDRIVE_TEST_GET_FILES:-100}
+export REDRIVE_TEST_GET_MB=${REDRIVE_TEST_GET_MB:-50}
+export REDRIVE_TEST_GET_KILLS=${REDRIVE_TEST_GET_KILLS:-10}
 
 scripts/nextest.sh -p redrive --all-features --test sim --test crash
 scripts/nextest.sh -p redrive-faults --all-features
@@ -24,3 +28,4 @@ scripts/nextest.sh -p redrive-faults --all-features
 scripts/nextest.sh -p redrive --all-features --test postgres_faults -j 1
 scripts/nextest.sh -p redrive-server --test workers -j 1
 scripts/schemathesis.sh
+scripts/nextest.sh -p redrive-server --test s1_download -j 1
