@@ -40,7 +40,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result};
 use redrive::{
     Ending, Engine, Event, Failure, Filter, Happening, JobDetail, JobId, NewJob, OnConflict, Origin, Page,
-    Payload, Policy, State,
+    Payload, Policy, State, StateName,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::error::RecvError;
@@ -189,11 +189,13 @@ impl Downloads {
     pub async fn add(&self, downloads: Vec<Download>) -> Result<()> {
         let mut names = BTreeSet::new();
         let mut wanted = Vec::new();
+        // What was to be overwritten has been, if the run that was to do it did not come to its end.
+        let believes = !self.limits.overwrite || self.goes_on().await?;
         for mut download in downloads {
             download.check().with_context(|| format!("cannot download {}", download.url))?;
             let name = free_name(&download.file_name()?, &mut names);
             download.name = Some(name.clone());
-            match self.there_already(&download, &name).await? {
+            match self.there_already(&download, &name).await?.filter(|_| believes) {
                 Some(id) => {
                     self.forget_sidecar(&name);
                     self.board.add(id, &download.url, &name, Phase::AlreadyThere);
@@ -268,15 +270,18 @@ impl Downloads {
         }
     }
 
+    /// Whether an earlier run of the same queue has left something.
+    async fn goes_on(&self) -> Result<bool> {
+        let left = Filter::state(StateName::Waiting).in_queue(&self.queue);
+        Ok(self.engine.count(&left, 1).await? > 0)
+    }
+
     /// The job that has brought this file, if the file is still as it left it.
     async fn there_already(&self, download: &Download, name: &str) -> Result<Option<JobId>> {
         #[derive(Deserialize)]
         struct Left {
             file: String,
             bytes: u64,
-        }
-        if self.limits.overwrite {
-            return Ok(None);
         }
         let filter = Filter { key: Some(name.to_owned()), ..Filter::default() };
         let found = self.engine.list(&filter, Page { before: None, limit: 1 }).await?;

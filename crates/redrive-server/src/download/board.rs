@@ -196,7 +196,9 @@ impl Board {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.files().values().all(|entry| entry.state.phase.is_final())
+        let finished = [&self.completed, &self.already_there, &self.failed];
+        let finished: u64 = finished.iter().map(|counter| counter.load(Ordering::Relaxed)).sum();
+        finished >= self.files().len() as u64
     }
 
     pub(super) fn unfinished(&self) -> Vec<JobId> {

@@ -60,10 +60,7 @@ impl Handler<Download> for Fetcher {
                 Outcome::Done(Some(json!({ "file": placed.name, "bytes": placed.bytes })))
             }
             // Whoever gets on is not failing.
-            Err(error)
-                if error.is_cut()
-                    && came >= PROGRESS_MIN.max(meter.total().unwrap_or(0) / PROGRESS_SHARE) =>
-            {
+            Err(error) if error.is_cut() && came >= progress_min(&meter) => {
                 let wait = attempt.job().policy.first_delay(&mut attempt.id.rng(attempt.number));
                 tracing::debug!(url = attempt.payload.url, came, %error, "Download was cut; going on");
                 Outcome::Snooze(wait)
@@ -73,9 +70,15 @@ impl Handler<Download> for Fetcher {
     }
 }
 
+/// What a try must have brought beyond what was there to cost nothing.
+fn progress_min(meter: &Meter) -> i64 {
+    let share = meter.total().unwrap_or(0) / PROGRESS_SHARE;
+    i64::try_from(share.max(PROGRESS_MIN)).unwrap_or(i64::MAX)
+}
+
 impl Fetcher {
-    /// Fetches what is missing; counts what came.
-    async fn fetch(&self, what: &Download, meter: &Meter, came: &mut u64) -> Result<Placed, DownloadError> {
+    /// Fetches what is missing; counts how many bytes more there are than before.
+    async fn fetch(&self, what: &Download, meter: &Meter, came: &mut i64) -> Result<Placed, DownloadError> {
         let checksum = what.digest().map_err(DownloadError::Invalid)?;
         let host = what.destination().unwrap_or_default();
         // Before anything is opened: very many may wait here.
@@ -102,13 +105,14 @@ impl Fetcher {
         what: &Download,
         part: Part,
         meter: &Meter,
-        came: &mut u64,
+        came: &mut i64,
     ) -> Result<Part, DownloadError> {
         let (request, from) = self.request(what, &part)?;
         let host = request.destination();
         let answer = self.egress.open(request).await?;
         let have = Have { bytes: from, identity: part.identity() };
         let course = judge(answer.status, &answer.headers, &have)?;
+        let had = part.length();
         let mut part = part;
         match course {
             Course::HaveAll => return Ok(part),
@@ -134,6 +138,7 @@ impl Fetcher {
             Course::GoOn(None) => {}
         }
         self.check_room(&part)?;
+        *came -= i64::try_from(had - part.length()).unwrap_or(i64::MAX);
         meter.begins(part.length(), part.identity().length);
         self.receive(answer, part, meter, came).await
     }
@@ -204,7 +209,7 @@ impl Fetcher {
         mut answer: Streamed,
         mut part: Part,
         meter: &Meter,
-        came: &mut u64,
+        came: &mut i64,
     ) -> Result<Part, DownloadError> {
         let mut patience = Patience::new(self.limits.stall);
         let mut held = Vec::with_capacity(WRITE_BYTES + (64 << 10));
@@ -221,7 +226,7 @@ impl Fetcher {
             if let Ok(Some(piece)) = &piece {
                 held.extend_from_slice(piece);
                 meter.came(piece.len());
-                *came += piece.len() as u64;
+                *came += i64::try_from(piece.len()).unwrap_or(i64::MAX);
                 self.board.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
             }
             if held.len() >= WRITE_BYTES || is_over {

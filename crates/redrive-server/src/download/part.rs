@@ -213,7 +213,9 @@ impl Part {
             }
         }
         let bytes = self.length;
-        let suggestion = self.about.identity.suggestion.clone().filter(|suggestion| *suggestion != self.name);
+        // A name that the far side chose replaces nothing, whatever was allowed.
+        let suggestion = self.about.identity.suggestion.clone();
+        let suggestion = suggestion.filter(|name| *name != self.name && taken == Taken::Keep);
         for name in suggestion.into_iter().chain([self.name.clone()]) {
             let about = Sidecar {
                 complete: Some(name.clone()),

@@ -52,6 +52,17 @@ async fn a_transfer_that_is_cut_again_and_again_without_bringing_anything_is_giv
     assert_eq!(std::fs::metadata(ground.path("file.part")).unwrap().len(), 4_000);
 }
 
+/// To bring the same again and again is no progress.
+#[tokio::test]
+async fn a_server_without_ranges_that_always_breaks_off_is_given_up() {
+    let bytes = content(1, 3 * MB);
+    let no_ranges = How::Lie(200, format!("content-length: {}\r\n", 4 * MB));
+    let (ground, server) = (Ground::new(), server(&bytes, vec![no_ranges; 99]).await);
+    let (_, summary) = ground.fetch_one(&server.url("/file")).await;
+    // The first brought something; the next four did not.
+    assert_eq!((summary.failed, server.sent().len()), (1, 5));
+}
+
 #[tokio::test]
 async fn a_server_that_stops_sending_is_left_and_asked_for_the_rest() {
     let bytes = content(2, 3 * MB);
@@ -160,6 +171,10 @@ async fn nobody_s_file_is_overwritten_unless_that_was_asked_for() {
     let (_, summary) = ground.fetch(builder, vec![Download::new(server.url("/file"))]).await;
     assert_eq!(summary.completed, 1);
     assert_eq!(std::fs::read(ground.path("file")).unwrap(), bytes);
+    // Again means again, unless the last time did not come to its end.
+    let again = || ground.builder().limits(Limits { overwrite: true, ..limits() });
+    let (_, summary) = ground.fetch(again(), vec![Download::new(server.url("/file"))]).await;
+    assert_eq!((summary.completed, summary.already_there), (1, 0));
 }
 
 #[tokio::test]
