@@ -17,6 +17,10 @@ export REDRIVE_PINNED_SECS=${REDRIVE_PINNED_SECS:-600}
 # On a served process with workers elsewhere.
 export REDRIVE_SERVER_KILLS=${REDRIVE_SERVER_KILLS:-1000}
 export REDRIVE_SCHEMATHESIS_SECS=${REDRIVE_SCHEMATHESIS_SECS:-1800}
+# Files of up to 50 MB from a server that cuts, refuses and stalls, with as many kills on the way.
+export REDRIVE_TEST_GET_FILES=${REDRIVE_TEST_GET_FILES:-100}
+export REDRIVE_TEST_GET_MB=${REDRIVE_TEST_GET_MB:-50}
+export REDRIVE_TEST_GET_KILLS=${REDRIVE_TEST_GET_KILLS:-10}
 
 scripts/nextest.sh -p redrive --all-features --test sim --test crash
 scripts/nextest.sh -p redrive-faults --all-features
@@ -27,3 +31,4 @@ scripts/schemathesis.sh
 # The dashboard on PostgreSQL with two servers; a list over a million jobs, and 500 events a second with the overview open.
 scripts/dashboard.sh e2e-postgres
 scripts/dashboard.sh soak
+scripts/nextest.sh -p redrive-server --test s1_download -j 1

@@ -1,15 +1,19 @@
-//! The commands that ask the API: what each takes, what it asks, and how it shows the answer.
+//! The commands: what each takes, what it asks or does, and how it shows the answer. Most ask the API; `get` and `run`
+//! have a store of their own.
 
 pub(crate) mod config;
 pub(crate) mod dead;
 pub(crate) mod edit;
 pub(crate) mod enqueue;
+pub(crate) mod get;
 pub(crate) mod jobs;
 pub(crate) mod listed;
 pub(crate) mod many;
 pub(crate) mod pages;
 pub(crate) mod policy;
 pub(crate) mod queues;
+pub(crate) mod run;
+pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod tail;

@@ -13,6 +13,7 @@ mod error;
 mod policy;
 mod pool;
 mod request;
+mod streamed;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -41,6 +42,7 @@ pub use request::{
     HEADER_BYTES_MAX, HEADERS_MAX, KEPT_BYTES_MAX, READ_BYTES_MAX, Redirects, Request, Response, Timeouts,
     URL_BYTES_MAX, user_header,
 };
+pub use streamed::Streamed;
 
 /// Redirects that are followed for one request.
 const HOPS_MAX: usize = 3;

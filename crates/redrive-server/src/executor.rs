@@ -9,4 +9,5 @@ mod signature;
 
 pub use command::{CommandEntry, CommandExecutor, CommandJob};
 pub use http::{HttpExecutor, HttpJob};
+pub(crate) use http::{refused, unanswered};
 pub use signature::{Secret, Secrets};

@@ -7,6 +7,7 @@ mod assets;
 pub mod config;
 pub mod demo;
 pub mod door;
+pub mod download;
 pub mod egress;
 pub mod executor;
 pub mod notices;
@@ -16,4 +17,5 @@ pub mod serve;
 pub mod telemetry;
 pub mod tokens;
 
+pub use download::{DEFAULT_MAX_RETRIES, Download, DownloadError, Downloads};
 pub use printable::{printable, printable_json};

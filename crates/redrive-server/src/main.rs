@@ -17,8 +17,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::cli::{Cli, Command};
+use crate::commands::run;
 use crate::commands::{
-    config, dead, enqueue, finish, jobs, pages, policy, queues, run, stats, store, tail, tokens,
+    config, dead, enqueue, finish, get, jobs, pages, policy, queues, run as running, stats, store, tail, tokens,
 };
 
 /// Jobs are many small allocations, made on one thread and freed on another.
@@ -28,6 +29,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Serve(options) => serving::run(&options),
+        Command::Get(given) => get::run(*given),
+        Command::Run(given) => running::run(*given),
         Command::Enqueue(job) => run(enqueue::run(*job)),
         Command::Jobs(command) => run(jobs::run(command)),
         Command::Dead(command) => run(dead::run(command)),

@@ -4,7 +4,7 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use redrive_server::config::{ServeOptions, Sources};
 
@@ -72,6 +72,44 @@ pub(crate) fn progress(text: &str) {
         // Nothing depends on it being seen.
         drop(stderr.flush());
     }
+}
+
+/// Lines at the foot of a terminal that are written over again and again, with everything else above them. Where stderr
+/// is no terminal there are none.
+#[derive(Default)]
+pub(crate) struct Foot(Mutex<usize>);
+
+impl Foot {
+    /// What stderr has room for; nothing where it is no terminal.
+    pub(crate) fn width() -> Option<usize> {
+        let stderr = std::io::stderr();
+        let size = stderr.is_terminal().then(|| rustix::termios::tcgetwinsize(&stderr).ok()).flatten()?;
+        Some(usize::from(size.ws_col)).filter(|width| *width > 0)
+    }
+
+    /// Writes these lines over the last ones. Each must fit.
+    pub(crate) fn paint(&self, lines: &[String]) {
+        let mut painted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = erased(*painted);
+        lines.iter().for_each(|line| text += &format!("{line}\r\n"));
+        *painted = lines.len();
+        eprint!("{text}");
+        drop(std::io::stderr().flush());
+    }
+
+    /// Takes the lines away, says something that stays, and leaves the rest to the next painting.
+    pub(crate) fn above(&self, say: impl FnOnce()) {
+        let mut painted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *painted > 0 {
+            eprint!("{}", erased(*painted));
+            *painted = 0;
+        }
+        say();
+    }
+}
+
+fn erased(lines: usize) -> String {
+    if lines == 0 { String::new() } else { format!("\x1b[{lines}A\r\x1b[J") }
 }
 
 /// 0 if it was done, 1 if it failed. A command line that cannot be read ends with 2, before this.

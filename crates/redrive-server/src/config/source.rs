@@ -90,6 +90,13 @@ impl Sources {
         self.filled("VISUAL").or_else(|| self.filled("EDITOR"))
     }
 
+    /// Where this user's programs keep what they have not finished: see the XDG base directory specification.
+    pub fn state_folder(&self) -> Option<PathBuf> {
+        let named = self.filled("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let folder = named.or_else(|| Some(Path::new(self.filled("HOME")?).join(".local/state")))?;
+        Some(folder.join("redrive"))
+    }
+
     /// Whether the environment asks for a terminal without colours: see no-color.org.
     pub fn is_plain(&self) -> bool {
         self.filled("NO_COLOR").is_some() || self.filled("TERM") == Some("dumb")

@@ -126,7 +126,8 @@ impl Request {
         if to.origin() != self.url.origin() {
             // Whoever is elsewhere was not meant to get credentials, signatures or anything else that was written
             // for this one.
-            let kept = [http::header::CONTENT_TYPE, http::header::ACCEPT, http::header::USER_AGENT];
+            use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, IF_RANGE, RANGE, USER_AGENT};
+            let kept = [CONTENT_TYPE, ACCEPT, ACCEPT_ENCODING, IF_RANGE, RANGE, USER_AGENT];
             let kept =
                 kept.into_iter().filter_map(|name| Some((name.clone(), self.headers.get(name)?.clone())));
             self.headers = kept.collect();

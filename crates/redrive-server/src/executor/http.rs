@@ -22,6 +22,7 @@ use serde_json::value::RawValue;
 
 use super::signature::{Secret, Secrets};
 use crate::egress::{Egress, Request, Response, Timeouts};
+pub(crate) use answer::{refused, unanswered};
 use payload::Plan;
 
 /// What tells that it is us.

@@ -165,7 +165,7 @@ async fn until_closed(stream: &mut TcpStream) -> bool {
     false
 }
 
-async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
+pub(crate) async fn read_request(stream: &mut TcpStream) -> Option<Asked> {
     let mut bytes = Vec::new();
     let head_end = loop {
         if let Some(at) = bytes.windows(4).position(|four| four == b"\r\n\r\n") {

@@ -82,7 +82,7 @@ fn kept_body(response: &Response) -> (Value, bool) {
 }
 
 /// The failure that a status is.
-pub(super) fn refused(host: &str, response: &Response, now: Timestamp) -> Failure {
+pub(crate) fn refused(host: &str, response: &Response, now: Timestamp) -> Failure {
     let status = response.status.as_u16();
     let said = quoted(response);
     let message = match response.status.is_redirection() {
@@ -123,7 +123,7 @@ pub(super) fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duratio
 }
 
 /// The failure that no answer is. What was sent may have been acted upon, and then nobody knows the outcome.
-pub(super) fn unanswered(error: EgressError) -> Failure {
+pub(crate) fn unanswered(error: EgressError) -> Failure {
     use EgressErrorKind as Kind;
     let message = Failure::from_error(&error).message;
     match error.kind() {

@@ -1,0 +1,355 @@
+//! `redrive get`: downloads that survive anything.
+
+mod bars;
+
+use std::io::{IsTerminal as _, Read as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, value_parser};
+use redrive::{Clock, span};
+use redrive_server::config::LogFormat;
+use redrive_server::download::{
+    DEFAULT_MAX_RETRIES, Download, Downloads, FileState, Limits, MAX_RETRIES_LIMIT, Phase, Summary,
+    fingerprint,
+};
+use redrive_server::egress::{Allow, Egress, EgressPolicy};
+use redrive_server::{printable, printable_json, telemetry};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{finish, pair, state};
+use crate::out::{self, Colour, Foot};
+use crate::trouble::{Done, Exit, Trouble};
+use bars::{Bars, size};
+
+/// How often the bars move.
+const TICK: Duration = Duration::from_millis(200);
+/// No list of URLs is longer.
+const INPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// What to download, and how.
+#[derive(Args)]
+pub(crate) struct Get {
+    /// What to download
+    #[arg(value_name = "URL", required_unless_present = "input")]
+    urls: Vec<String>,
+    /// Read URLs from this file or, for -, from stdin: one on a line, perhaps with a sha256:… behind it
+    #[arg(short = 'i', long, value_name = "FILE|-")]
+    input: Option<PathBuf>,
+    /// Into this folder
+    #[arg(short = 'o', long, value_name = "DIR", default_value = ".")]
+    output: PathBuf,
+    /// Under this name; for one URL
+    #[arg(long, conflicts_with = "input")]
+    name: Option<String>,
+    /// So many files at once
+    #[arg(short = 'j', long, value_name = "N", default_value_t = 4, value_parser = value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// So many files of one host at once [default: as many as at all]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(1..=256))]
+    per_host: Option<u16>,
+    /// Try each file again so often, from 0 to 10
+    #[arg(short = 'r', long, value_name = "N", default_value_t = DEFAULT_MAX_RETRIES,
+          value_parser = value_parser!(u32).range(0..=i64::from(MAX_RETRIES_LIMIT)))]
+    max_retries: u32,
+    /// All together not faster than so many bytes a second, such as 500k or 2M
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    limit_rate: Option<u64>,
+    /// What it must be; for one URL
+    #[arg(long, value_name = "sha256:HEX", conflicts_with = "input")]
+    checksum: Option<String>,
+    /// With this header; may be given several times
+    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair)]
+    headers: Vec<(String, String)>,
+    /// Also from here, beyond the open internet: a network, or a name; may be given several times
+    #[arg(long, value_name = "CIDR|NAME")]
+    allow_egress: Vec<Allow>,
+    /// Give up a file that is larger than this, such as 2G
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    max_size: Option<u64>,
+    /// End a try that takes longer
+    #[arg(long, value_name = "DURATION", value_parser = span::parse)]
+    max_time: Option<Duration>,
+    /// End a try for which next to nothing came for so long
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = span::parse)]
+    stall: Duration,
+    /// Replace files that are there
+    #[arg(long)]
+    overwrite: bool,
+    /// Where unfinished downloads are remembered [default: $XDG_STATE_HOME/redrive]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Log to stderr what happens, at these levels, such as info
+    #[arg(long, value_name = "LEVELS")]
+    log: Option<String>,
+    /// Print a JSON object for everything that happens, one on a line, and a summary at the end
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(given: Get) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let done = runtime
+        .map_err(|error| Trouble::new(Exit::Failed, format!("cannot start: {error}")))
+        .and_then(|runtime| {
+            let done = runtime.block_on(get(given));
+            runtime.shutdown_background();
+            done
+        });
+    finish(done)
+}
+
+async fn get(given: Get) -> Done {
+    if let Some(levels) = &given.log {
+        telemetry::log(levels, LogFormat::Text)?;
+    }
+    let wanted = given.downloads()?;
+    let screen = Arc::new(Screen { foot: Foot::default(), json: given.json });
+    let downloads = given.open(&wanted, screen.clone()).await?;
+    downloads.add(wanted).await?;
+    let (shown, show) = (downloads.clone(), screen.clone());
+    let painter = (!given.json && std::io::stderr().is_terminal())
+        .then(|| tokio::spawn(async move { show.paint(&shown).await }));
+    let mut stops = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+        .map(|kind| signal(kind).map_err(anyhow::Error::from));
+    let summary = downloads.run(async move {
+        let [interrupt, terminate, hang_up] = &mut stops;
+        tokio::select! {
+            () = told(interrupt) => {}
+            () = told(terminate) => {}
+            () = told(hang_up) => {}
+        }
+    });
+    let summary = summary.await?;
+    if let Some(painter) = painter {
+        painter.abort();
+    }
+    screen.summary(&summary);
+    outcome(&summary)
+}
+
+/// Returns when the signal comes; never where it cannot be heard.
+async fn told(signal: &mut anyhow::Result<tokio::signal::unix::Signal>) {
+    match signal {
+        Ok(signal) => drop(signal.recv().await),
+        Err(_) => std::future::pending().await,
+    }
+}
+
+fn outcome(summary: &Summary) -> Done {
+    if summary.unfinished > 0 {
+        let message = format!("interrupted with {} not complete", files_of(summary.unfinished));
+        return Err(
+            Trouble::new(Exit::Interrupted, message).hint("the same command goes on where this one was")
+        );
+    }
+    if summary.failed > 0 {
+        let message = format!("{} could not be downloaded", files_of(summary.failed));
+        return Err(
+            Trouble::new(Exit::Failed, message).hint("the same command tries again, from where it was")
+        );
+    }
+    Ok(())
+}
+
+fn files_of(count: u64) -> String {
+    format!("{count} {}", if count == 1 { "file" } else { "files" })
+}
+
+impl Get {
+    /// Everything that is asked for, checked.
+    fn downloads(&self) -> Done<Vec<Download>> {
+        let mut wanted: Vec<(String, Option<String>)> =
+            self.urls.iter().map(|url| (url.clone(), self.checksum.clone())).collect();
+        if wanted.len() > 1 && (self.checksum.is_some() || self.name.is_some()) {
+            let hint = "give one URL; several checksums stand in a file, behind their URLs: -i FILE";
+            return Err(Trouble::usage("--checksum and --name are for one URL", hint));
+        }
+        if let Some(input) = &self.input {
+            wanted.extend(listed(&read_list(input)?));
+        }
+        let mut downloads = Vec::new();
+        for (url, checksum) in wanted {
+            let mut download = Download::new(url);
+            if let Some(checksum) = checksum {
+                download = download.checksum(&checksum);
+            }
+            if let Some(name) = &self.name {
+                download = download.name(name);
+            }
+            for (name, value) in &self.headers {
+                download = download.header(name, value);
+            }
+            download
+                .check()
+                .map_err(|error| Trouble::usage(error.to_string(), "look at the command line again"))?;
+            // The same twice is one file.
+            if !downloads.contains(&download) {
+                downloads.push(download);
+            }
+        }
+        Ok(downloads)
+    }
+
+    async fn open(&self, wanted: &[Download], screen: Arc<Screen>) -> Done<Downloads> {
+        let cannot = |error: std::io::Error| {
+            Trouble::new(Exit::Failed, format!("cannot use the folder {}: {error}", self.output.display()))
+        };
+        std::fs::create_dir_all(&self.output).map_err(cannot)?;
+        let folder = self.output.canonicalize().map_err(cannot)?;
+        let parts = [folder.as_os_str().as_bytes()];
+        let store = state::store(self.state.as_deref(), "get", &parts, &folder).await?;
+        let limits = Limits {
+            size_max: self.max_size,
+            time_max: self.max_time,
+            stall: self.stall,
+            overwrite: self.overwrite,
+            ..Limits::default()
+        };
+        let downloads = Downloads::into_folder(&folder)
+            .egress(Egress::new(EgressPolicy { allow: self.allow_egress.clone() }))
+            .max_retries(self.max_retries)
+            .parallel(usize::from(self.jobs))
+            .per_host(usize::from(self.per_host.unwrap_or(self.jobs)))
+            .bytes_per_second(self.limit_rate)
+            // What another command has left in this folder is that one's to finish.
+            .queue(&format!("get-{}", fingerprint(wanted)))
+            .limits(limits)
+            .observer(move |file| screen.happened(file))
+            .open(store);
+        Ok(downloads.await?)
+    }
+}
+
+/// `500`, `500k`, `2M`, `1.5G`: in powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no size; write a number, perhaps with k, M or G");
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let factor = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1_u64,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    let bytes = number * factor as f64;
+    if bytes < 1.0 || bytes > 1e18 { Err(wrong()) } else { Ok(bytes as u64) }
+}
+
+fn read_list(input: &Path) -> Done<String> {
+    let mut text = String::new();
+    let read = match input.as_os_str() == "-" {
+        true => std::io::stdin().take(INPUT_BYTES_MAX).read_to_string(&mut text),
+        false => {
+            std::fs::File::open(input).and_then(|file| file.take(INPUT_BYTES_MAX).read_to_string(&mut text))
+        }
+    };
+    read.map_err(|error| {
+        Trouble::new(Exit::Failed, format!("the list {} cannot be read: {error}", input.display()))
+    })?;
+    Ok(text)
+}
+
+/// The URLs of a list, each perhaps with its checksum. Empty lines and those that begin with # say nothing.
+fn listed(text: &str) -> Vec<(String, Option<String>)> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| match line.split_once(char::is_whitespace) {
+            Some((url, checksum)) => (url.to_owned(), Some(checksum.trim().to_owned())),
+            None => (line.to_owned(), None),
+        })
+        .collect()
+}
+
+/// What a person or a program sees.
+struct Screen {
+    foot: Foot,
+    json: bool,
+}
+
+impl Screen {
+    fn happened(&self, file: &FileState) {
+        if self.json {
+            if let Ok(json) = serde_json::to_string(file) {
+                out::answer(&printable_json(&json));
+            }
+            return;
+        }
+        let name = printable(&file.name);
+        self.foot.above(|| match &file.phase {
+            Phase::Completed => {
+                out::answer(&format!(
+                    "{} {name}  {}",
+                    out::coloured("done", Colour::Green),
+                    size(file.bytes)
+                ));
+            }
+            Phase::AlreadyThere => out::answer(&format!("{name} is there already")),
+            Phase::Failed { why } => out::note(&format!("failed {name}: {why}")),
+            Phase::Retrying { at, why } => {
+                let wait = crate::times::rough(at.since(Clock::system().now()));
+                out::note(&format!("{name}: {why}; retry {} in {wait}", file.retries));
+            }
+            Phase::Waiting | Phase::Receiving => {}
+        });
+    }
+
+    async fn paint(&self, downloads: &Downloads) {
+        let clock = Clock::system();
+        let mut bars = Bars::default();
+        loop {
+            tokio::time::sleep(TICK).await;
+            if let Some(width) = Foot::width() {
+                self.foot.paint(&bars.lines(&downloads.files(), clock.now(), width));
+            }
+        }
+    }
+
+    fn summary(&self, summary: &Summary) {
+        if self.json {
+            out::answer(&json!({ "summary": summary }).to_string());
+            return;
+        }
+        let Summary { completed, already_there, failed, retried, unfinished, bytes } = summary;
+        let mut parts =
+            vec![format!("{completed} completed"), format!("{failed} failed"), format!("{retried} retried")];
+        if *already_there > 0 {
+            parts.push(format!("{already_there} there already"));
+        }
+        if *unfinished > 0 {
+            parts.push(format!("{unfinished} not complete"));
+        }
+        self.foot.above(|| out::answer(&format!("{} ({} received)", parts.join(", "), size(*bytes))));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        for (text, expected) in
+            [("1", 1), ("500k", 512_000), ("2M", 2 << 20), ("1.5G", 3 << 29), ("2GiB", 2 << 30)]
+        {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for text in ["", "0", "k", "1x", "-1", "1e3", "99999999999T", "1.2.3"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_list_has_a_url_on_a_line_and_perhaps_its_checksum() {
+        let list = listed("# today's\nhttps://a/1\n\n  https://a/2   sha256:ab  \r\n");
+        let expected = [("https://a/1", None), ("https://a/2", Some("sha256:ab"))];
+        assert_eq!(list, expected.map(|(url, sum)| (url.to_owned(), sum.map(str::to_owned))));
+    }
+}

@@ -1,0 +1,165 @@
+//! What protects the other side: how many downloads a host serves at once, when it may be asked again after it said
+//! "later", and how fast everything together may be. Holds within one process.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use redrive::{Clock, Timestamp};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// The hosts that downloads go to.
+pub(super) struct Hosts {
+    clock: Clock,
+    per_host: usize,
+    /// Places for all hosts together.
+    places: Arc<Semaphore>,
+    known: Mutex<BTreeMap<String, Host>>,
+    pace: Pace,
+}
+
+struct Host {
+    places: Arc<Semaphore>,
+    shut_until: Timestamp,
+}
+
+/// The right to ask a host now. Dropped, it goes to the next.
+pub(super) struct Permit {
+    _host: OwnedSemaphorePermit,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Hosts {
+    pub(super) fn new(parallel: usize, per_host: usize, bytes_per_second: Option<u64>) -> Hosts {
+        let (clock, pace) = (Clock::system(), Pace::new(bytes_per_second));
+        let (places, known) = (Arc::new(Semaphore::new(parallel)), Mutex::default());
+        Hosts { clock, per_host, places, known, pace }
+    }
+
+    /// Returns when this host may be asked: it is not shut, it has a place free, and so have we. In this order, so that
+    /// whoever waits for one host takes no place from another's.
+    pub(super) async fn enter(&self, host: &str) -> Permit {
+        loop {
+            self.clock.sleep_until(self.shut_until(host)).await;
+            let places = self.places_of(host);
+            let closed = "semaphores here are never closed";
+            let _host = places.acquire_owned().await.expect(closed);
+            let _place = self.places.clone().acquire_owned().await.expect(closed);
+            // It may have been shut while others were waited for.
+            if self.shut_until(host) <= self.clock.now() {
+                return Permit { _host, _place };
+            }
+        }
+    }
+
+    /// Nobody asks this host before then.
+    pub(super) fn shut(&self, host: &str, until: Timestamp) {
+        self.of(&mut self.known(), host, |host| host.shut_until = host.shut_until.max(until));
+    }
+
+    /// Until when a host is shut; in the past if it is not.
+    pub(super) fn shut_until(&self, host: &str) -> Timestamp {
+        self.of(&mut self.known(), host, |host| host.shut_until)
+    }
+
+    /// Waits until so many bytes more are within the limit.
+    pub(super) async fn spend(&self, bytes: usize) {
+        if let Some(until) = self.pace.spend(bytes, self.clock.now()) {
+            self.clock.sleep_until(until).await;
+        }
+    }
+
+    fn places_of(&self, host: &str) -> Arc<Semaphore> {
+        self.of(&mut self.known(), host, |host| host.places.clone())
+    }
+
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, Host>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn of<T>(
+        &self,
+        known: &mut BTreeMap<String, Host>,
+        host: &str,
+        use_it: impl FnOnce(&mut Host) -> T,
+    ) -> T {
+        let unknown =
+            || Host { places: Arc::new(Semaphore::new(self.per_host)), shut_until: Timestamp::EPOCH };
+        use_it(known.entry(host.to_owned()).or_insert_with(unknown))
+    }
+}
+
+/// At most so many bytes a second, over all.
+struct Pace {
+    bytes_per_second: Option<u64>,
+    /// When what was spent so far will have been within the limit, in microseconds.
+    free_at: Mutex<i64>,
+}
+
+/// What was not used is not saved up for longer than this.
+const BURST: Duration = Duration::from_millis(250);
+
+impl Pace {
+    fn new(bytes_per_second: Option<u64>) -> Pace {
+        Pace { bytes_per_second, free_at: Mutex::new(0) }
+    }
+
+    /// Until when to wait after having taken so many bytes.
+    fn spend(&self, bytes: usize, now: Timestamp) -> Option<Timestamp> {
+        let rate = self.bytes_per_second?.max(1);
+        let micros = |time: Duration| i64::try_from(time.as_micros()).unwrap_or(i64::MAX);
+        let now_us = now.as_millis().saturating_mul(1_000);
+        let cost = i64::try_from(u128::from(bytes as u64) * 1_000_000 / u128::from(rate)).unwrap_or(i64::MAX);
+        let mut free_at = self.free_at.lock().unwrap_or_else(PoisonError::into_inner);
+        *free_at = (*free_at).max(now_us - micros(BURST)).saturating_add(cost);
+        let wait = Duration::from_micros(u64::try_from(*free_at - now_us).unwrap_or(0));
+        (!wait.is_zero()).then(|| now + wait)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt as _;
+    use redrive::{millis, secs};
+
+    #[test]
+    fn what_is_spent_beyond_the_limit_is_waited_for() {
+        let pace = Pace::new(Some(1_000));
+        let now = Timestamp::from_millis(1_000_000);
+        assert_eq!(pace.spend(250, now), None);
+        assert_eq!(pace.spend(500, now), Some(now + millis(500)));
+        assert_eq!(pace.spend(500, now), Some(now + millis(1_000)));
+        let later = now + secs(60);
+        assert_eq!(pace.spend(1_250, later), Some(later + secs(1)));
+        assert_eq!(Pace::new(None).spend(usize::MAX, now), None);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_for_one_host_takes_no_place_from_another() {
+        let hosts = Hosts::new(2, 1, None);
+        let first = hosts.enter("a").await;
+        let waiting = hosts.enter("a");
+        tokio::pin!(waiting);
+        tokio::select! { biased;
+            _ = &mut waiting => panic!("a has one place"),
+            _ = hosts.enter("b") => {}
+        }
+        drop(first);
+        waiting.await;
+    }
+
+    #[tokio::test]
+    async fn a_host_that_said_later_is_not_asked_before() {
+        let hosts = Hosts::new(9, 9, None);
+        let until = hosts.clock.now() + millis(60);
+        hosts.shut("a", until);
+        hosts.shut("a", until - millis(50));
+        let asked = hosts.enter("a");
+        tokio::pin!(asked);
+        assert!((&mut asked).now_or_never().is_none());
+        drop(hosts.enter("b").await);
+        drop(asked.await);
+        assert!(hosts.clock.now() >= until);
+    }
+}
