@@ -12,7 +12,7 @@ fi
 case "${1:-check}" in
   check) cd dashboard && npm run --silent check && npm run --silent test ;;
   e2e)
-    cargo build -q --locked -p redrive-server --bin redrive
+    [ -n "${REDRIVE_BIN:-}" ] || cargo build -q --locked -p redrive-server --bin redrive
     cd dashboard && npm run --silent e2e
     ;;
   e2e-postgres)

@@ -11,12 +11,16 @@ step "format, clippy, tidy"
 scripts/check.sh
 step "tests"
 scripts/nextest.sh --workspace --all-features
+# The binary that the tests have just used, for what comes now.
+target=${CARGO_TARGET_DIR:-target}
+export REDRIVE_BIN=$(cd "$target" && pwd)/debug/redrive
 step "dashboard"
 scripts/dashboard.sh
 step "dashboard in a browser"
 scripts/dashboard.sh e2e
 step "everything that could be asked of the API"
 scripts/schemathesis.sh
+unset REDRIVE_BIN
 step "doctests"
 cargo test --doc --workspace --all-features
 step "examples"
