@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # npm writes this file last, so it tells whether the packages are those of the lock file.
 if ! [ dashboard/node_modules/.package-lock.json -nt dashboard/package-lock.json ]; then
-  (cd dashboard && npm ci --ignore-scripts --no-audit --no-fund)
+  (cd dashboard && npm install --no-save --ignore-scripts --no-audit --no-fund)
 fi
 
 case "${1:-check}" in
