@@ -72,8 +72,10 @@ pub(super) async fn create(
 ) -> Result<Response, Refusal> {
     let Some(counter) = counter.0 else { return Ok(with_cookie(ok(SessionView::from(by.who)), None)) };
     let (who, cookie) = counter.open(&body.value.token).await?;
-    let by = By { who: who.clone(), ..by };
-    by.audited(&state, "session.create", On::named(&who.name), async { Ok(()) }).await?;
+    if cookie.is_some() {
+        let by = By { who: who.clone(), ..by };
+        by.audited(&state, "session.create", On::named(&who.name), async { Ok(()) }).await?;
+    }
     Ok(with_cookie(ok(SessionView::from(who)), cookie))
 }
 
@@ -82,12 +84,20 @@ pub(super) async fn create(
     (status = 200, body = Envelope<Ended>, description = "The cookie is forgotten"),
     (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
-pub(super) async fn delete(counter: AtCounter, headers: HeaderMap) -> Result<Response, Refusal> {
-    let cookie = match &counter.0 {
-        Some(counter) => counter.close(&headers).await?,
-        None => None,
-    };
-    Ok(with_cookie(ok(Ended { ended: cookie.is_some() }), cookie))
+pub(super) async fn delete(
+    state: State<Api>,
+    by: By,
+    counter: AtCounter,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
+    let Some(counter) = counter.0 else { return Ok(with_cookie(ok(Ended { ended: false }), None)) };
+    let (who, cookie) = counter.close(&headers).await?;
+    let ended = who.is_some();
+    if let Some(who) = who {
+        let on = On::named(&who.name);
+        By { who, ..by }.audited(&state, "session.delete", on, async { Ok(()) }).await?;
+    }
+    Ok(with_cookie(ok(Ended { ended }), cookie))
 }
 
 /// Whether there was a session.

@@ -79,10 +79,11 @@ impl Tokens {
         let Ok(token) = presented.parse::<Token>() else { return Err(self.refuse(from, now)) };
         let (known, read_at) = self.remembered(token.key_id());
         let was_good = known.admits(&token, now);
-        if was_good && now.since(read_at) < BELIEVED {
-            if let Some(who) = self.welcome(known, shown_as, now).await? {
-                return Ok(who);
-            }
+        if was_good
+            && now.since(read_at) < BELIEVED
+            && let Some(who) = self.welcome(known, shown_as, now).await?
+        {
+            return Ok(who);
         }
         // What is remembered speeds up good tokens only: a wrong one takes the same way as one that nobody has.
         if !was_good {
@@ -180,19 +181,21 @@ impl Tokens {
         Ok((session, Who { expires_at, ..who }))
     }
 
-    /// Ends a session, here at once and on other servers within a second.
+    /// Ends a session, here at once and on other servers within a second; whose it was, if there was one.
     ///
     /// # Errors
     ///
     /// 503 if the book cannot be written.
-    pub(super) async fn close_session(&self, session: &str) -> Result<(), Refusal> {
-        let Ok(session) = session.parse::<Token>() else { return Ok(()) };
+    pub(super) async fn close_session(&self, session: &str) -> Result<Option<Who>, Refusal> {
+        let Ok(session) = session.parse::<Token>() else { return Ok(None) };
         let record = self.book.find(session.key_id()).await?;
-        if record.is_some_and(|record| record.session_of.is_some() && record.is_of(&session)) {
-            self.book.remove(session.key_id()).await?;
-            self.lock().known.remove(session.key_id());
-        }
-        Ok(())
+        let Some(record) = record.filter(|record| record.session_of.is_some() && record.is_of(&session))
+        else {
+            return Ok(None);
+        };
+        self.book.remove(session.key_id()).await?;
+        self.lock().known.remove(session.key_id());
+        Ok(Some(Who { name: record.name, key_id: record.session_of, ..Who::nobody() }))
     }
 
     fn refuse(&self, from: IpAddr, now: Timestamp) -> Refusal {

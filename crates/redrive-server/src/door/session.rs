@@ -65,18 +65,18 @@ impl Counter {
         Ok((who, Some(set_cookie(session.reveal(), ""))))
     }
 
-    /// Ends the session of these headers, and gives the header that makes the browser forget it; nothing if there is
-    /// none.
+    /// Ends the session of these headers: whose it was, and the header that makes the browser forget it.
     ///
     /// # Errors
     ///
     /// 503 if the store cannot be written.
-    pub async fn close(&self, headers: &HeaderMap) -> Result<Option<String>, Refusal> {
-        let Some(session) = cookie(headers) else { return Ok(None) };
-        if let Some(tokens) = &self.tokens {
-            tokens.close_session(session).await?;
-        }
-        Ok(Some(set_cookie("", "; Max-Age=0")))
+    pub async fn close(&self, headers: &HeaderMap) -> Result<(Option<Who>, Option<String>), Refusal> {
+        let Some(session) = cookie(headers) else { return Ok((None, None)) };
+        let who = match &self.tokens {
+            Some(tokens) => tokens.close_session(session).await?,
+            None => None,
+        };
+        Ok((who, Some(set_cookie("", "; Max-Age=0"))))
     }
 }
 
@@ -153,7 +153,9 @@ mod tests {
         let house = House::new().await;
         let (browser, other) = (house.browser(at(0)).await, house.browser(at(0)).await);
         assert_eq!(house.status(&browser, at(1)).await, 200);
-        let set = house.counter(at(2)).close(&browser).await.unwrap().unwrap();
+        let (who, set) = house.counter(at(2)).close(&browser).await.unwrap();
+        let (who, set) = (who.unwrap(), set.unwrap());
+        assert_eq!(who.name, "ops");
         assert!(set.contains("Max-Age=0"), "{set}");
         assert_eq!((house.status(&browser, at(3)).await, house.status(&other, at(3)).await), (401, 200));
     }

@@ -138,7 +138,10 @@ async fn a_token_is_exchanged_for_a_cookie_that_works_until_it_is_ended() {
     let tokens = client.get(&api("/tokens")).await.data();
     assert_eq!(tokens.as_array().unwrap().len(), 1, "a session is no token: {tokens}");
     let lines = client.get(&api("/audit")).await.data()["items"].take();
-    assert_eq!(lines.as_array().unwrap().iter().filter(|line| line["what"] == "session.create").count(), 1);
+    for what in ["session.create", "session.delete"] {
+        let count = lines.as_array().unwrap().iter().filter(|line| line["what"] == what).count();
+        assert_eq!(count, 1, "{what}: {lines}");
+    }
 }
 
 #[tokio::test]

@@ -84,6 +84,9 @@ impl<S: Store> Store for Gate<S> {
     ) -> Result<Vec<Settled>> {
         self.through().await.expire(holder, settlements, now).await
     }
+    fn operations(&self) -> &dyn redrive::Operations {
+        self.store.operations()
+    }
     fn changes(&self) -> watch::Receiver<u64> {
         self.silence.as_ref().map_or_else(|| self.store.changes(), watch::Sender::subscribe)
     }
