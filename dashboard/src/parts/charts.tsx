@@ -44,9 +44,9 @@ export function Throughput({ series: whole }: { series: Series }) {
     ...past.map((point) => ({ at: point.at, point, due: 0 })),
     ...series.forecast.map((one) => ({ at: one.at, point: undefined, due: one.due })),
   ];
-  const top = roundTop(
-    Math.max(1, ...bars.map((bar) => (bar.point ? bar.point.succeeded + bar.point.failed + bar.point.dead : bar.due))),
-  );
+  const top = roundTop(Math.max(1, ...past.map((point) => point.succeeded + point.failed + point.dead)));
+  // What is to come has a scale of its own: beside a busy past it would not be seen.
+  const topDue = roundTop(Math.max(1, ...series.forecast.map((one) => one.due)));
   const width = 1000 / Math.max(1, bars.length);
   const y = (value: number) => (value / top) * HEIGHT;
   const time = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
@@ -106,7 +106,7 @@ export function Throughput({ series: whole }: { series: Series }) {
             const x = index * width + width * 0.12;
             const w = width * 0.76;
             if (!bar.point) {
-              const height = bar.due === 0 ? 0 : Math.max(2, y(bar.due));
+              const height = bar.due === 0 ? 0 : Math.max(2, (bar.due / topDue) * HEIGHT);
               return (
                 <rect
                   key={bar.at}
@@ -153,6 +153,14 @@ export function Throughput({ series: whole }: { series: Series }) {
         <span aria-hidden="true" className="label pointer-events-none absolute top-0.5 left-0 font-mono">
           {shortCount(top)}
         </span>
+        {due > 0 && (
+          <span
+            aria-hidden="true"
+            className="pointer-events-none absolute top-0.5 right-0 font-mono text-2xs text-time"
+          >
+            {shortCount(topDue)}
+          </span>
+        )}
       </div>
       <Axis series={series} share={past.length / Math.max(1, bars.length)} format={(at) => time.format(at)} />
     </figure>

@@ -67,9 +67,9 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
     >
       <div className="flex min-w-0 items-center gap-2">
         <RefreshCw aria-hidden className="size-3.5 shrink-0 text-faint" />
-        <Link to={`/jobs/${item.id}`} className="link cut min-w-10 font-medium" title={item.taskId}>
-          {kindName(t, item.taskType)}
-          {item.taskId !== item.id && <span className="ml-1.5 font-normal text-soft">{visible(item.taskId)}</span>}
+        <Link to={`/jobs/${item.id}`} className="link flex min-w-0 gap-1.5" title={item.taskId}>
+          <span className="cut max-w-40 shrink-0 font-medium">{kindName(t, item.taskType)}</span>
+          {item.taskId !== item.id && <span className="cut text-soft">{visible(item.taskId)}</span>}
         </Link>
         <Pips made={item.attemptCount} allowed={item.maxAttempts} />
       </div>
