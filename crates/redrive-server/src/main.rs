@@ -19,7 +19,8 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::commands::run;
 use crate::commands::{
-    config, dead, enqueue, finish, get, jobs, pages, policy, queues, run as running, stats, store, tail, tokens,
+    config, dead, enqueue, finish, get, jobs, pages, policy, queues, run as running, stats, store, tail,
+    tokens,
 };
 
 /// Jobs are many small allocations, made on one thread and freed on another.
