@@ -22,8 +22,8 @@ const STEPS: [Duration; 9] =
     [MINUTE, mins(5), mins(10), mins(15), mins(30), hours(1), hours(3), hours(6), hours(12)];
 /// Where a step is chosen, there are at most so many points.
 const POINTS_CHOSEN: u128 = 120;
-/// Jobs that are looked at for the forecast, of each queue and priority.
-const FORECAST_MAX: usize = 100_000;
+/// Jobs that are looked at for the forecast, of each queue and priority, those due first: a chart needs no more.
+const FORECAST_MAX: usize = 20_000;
 
 /// Which time.
 #[derive(Debug, Deserialize, IntoParams)]
