@@ -23,15 +23,15 @@ if ! have cc && ! have gcc && ! have clang; then
 fi
 
 # The dashboard is built with npm. Where it is not wanted: cargo build --no-default-features.
-if ! have npm; then
-  if [ "$(id -u)" = 0 ] && have apt-get; then
-    echo "installing Node.js with apt-get"
-    apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm
-  else
-    echo "error: npm is not installed, and the dashboard is built with it" >&2
-    echo "hint: install Node.js 20.19 or later; or build without the dashboard: cargo build --no-default-features -p redrive-server" >&2
-    exit 1
-  fi
+if ! have npm && [ "$(id -u)" = 0 ] && have apt-get; then
+  echo "installing Node.js with apt-get"
+  apt-get update -qq && apt-get install -y -qq --no-install-recommends nodejs npm
+fi
+is_recent='const [major, minor] = process.versions.node.split("."); process.exit(major * 100 + +minor >= 2019 ? 0 : 1)'
+if ! have npm || ! node -e "$is_recent"; then
+  echo "error: the dashboard is built with Node.js 20.19 or later and npm, and they are not here" >&2
+  echo "hint: install them, or build without the dashboard: cargo build --no-default-features -p redrive-server" >&2
+  exit 1
 fi
 
 # To build and to serve, that is all.

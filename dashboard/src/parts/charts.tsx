@@ -115,7 +115,7 @@ export function Throughput({ series: whole }: { series: Series }) {
                   width={w}
                   height={height}
                   fill="var(--time)"
-                  fillOpacity="0.85"
+                  fillOpacity="0.65"
                 />
               );
             }
