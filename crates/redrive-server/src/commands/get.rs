@@ -240,7 +240,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let bytes = number * factor as f64;
-    if bytes < 1.0 || bytes > 1e18 { Err(wrong()) } else { Ok(bytes as u64) }
+    if (1.0..=1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
 fn read_list(input: &Path) -> Done<String> {
