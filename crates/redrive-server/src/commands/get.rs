@@ -28,6 +28,8 @@ use bars::{Bars, size};
 
 /// How often the bars move.
 const TICK: Duration = Duration::from_millis(200);
+/// How many files are written or synced at the same moment.
+const BLOCKING_MAX: usize = 16;
 /// No list of URLs is longer.
 const INPUT_BYTES_MAX: u64 = 64 << 20;
 
@@ -92,7 +94,9 @@ pub(crate) struct Get {
 }
 
 pub(crate) fn run(given: Get) -> ExitCode {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    // Few threads: each keeps memory of its own, and what they do is short.
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    let runtime = threads.worker_threads(2).max_blocking_threads(BLOCKING_MAX).enable_all().build();
     let done = runtime
         .map_err(|error| Trouble::new(Exit::Failed, format!("cannot start: {error}")))
         .and_then(|runtime| {
@@ -240,7 +244,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let bytes = number * factor as f64;
-    if bytes < 1.0 || bytes > 1e18 { Err(wrong()) } else { Ok(bytes as u64) }
+    if (1.0..=1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
 fn read_list(input: &Path) -> Done<String> {

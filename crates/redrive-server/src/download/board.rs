@@ -104,6 +104,11 @@ impl Meter {
         self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
+    pub(super) fn has_all(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.total.store(bytes, Ordering::Relaxed);
+    }
+
     pub(super) fn ended(&self) {
         self.receiving.store(false, Ordering::Relaxed);
     }

@@ -51,11 +51,13 @@ pub(super) struct Fetcher {
 impl Handler<Download> for Fetcher {
     async fn run(&self, attempt: Attempt<Download>) -> Outcome {
         let meter = self.board.meter(attempt.id);
+        let under_way = UnderWay(meter.clone());
         let mut came = 0;
         let fetched = self.fetch(&attempt.payload, &meter, &mut came).await;
-        meter.ended();
+        drop(under_way);
         match fetched {
             Ok(placed) => {
+                meter.has_all(placed.bytes);
                 self.board.named(attempt.id, &placed.name);
                 Outcome::Done(Some(json!({ "file": placed.name, "bytes": placed.bytes })))
             }
@@ -67,6 +69,15 @@ impl Handler<Download> for Fetcher {
             }
             Err(error) => Outcome::Failed(error.failure()),
         }
+    }
+}
+
+/// A try. Dropped, whether it has ended or was ended, nothing is coming any more.
+struct UnderWay(Arc<Meter>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.ended();
     }
 }
 
@@ -87,7 +98,7 @@ impl Fetcher {
         let taken = self.limits.taken();
         let opened = blocking(move || Part::open(&folder, &name, &url, taken)).await?;
         let mut part = match opened {
-            Opened::Part(part) => part,
+            Opened::Part(part) => *part,
             Opened::Complete(placed) => return Ok(placed),
         };
         // Everything may have come before the last try could say so.

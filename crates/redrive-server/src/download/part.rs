@@ -63,7 +63,7 @@ struct Sidecar {
 /// How a file stands when its download begins.
 pub(super) enum Opened {
     /// There is a beginning, or nothing yet.
-    Part(Part),
+    Part(Box<Part>),
     /// It had been completed before, and has this name.
     Complete(Placed),
 }
@@ -122,7 +122,7 @@ impl Part {
             // What is there belongs to another URL, or nobody knows to which.
             false => part.restart(Identity::default())?,
         }
-        Ok(Opened::Part(part))
+        Ok(Opened::Part(Box::new(part)))
     }
 
     /// How many bytes there are.
@@ -345,7 +345,7 @@ mod tests {
 
         fn open(&self) -> Part {
             match Part::open(&self.folder, "file", URL, Taken::Keep) {
-                Ok(Opened::Part(part)) => part,
+                Ok(Opened::Part(part)) => *part,
                 Ok(Opened::Complete(placed)) => panic!("complete: {placed:?}"),
                 Err(error) => panic!("{error}"),
             }
