@@ -28,8 +28,8 @@ use crate::machine::{self, Admission, Command, Steer};
 use crate::queue::{Queue, Retention};
 use crate::stats::Activity;
 use crate::store::{
-    Call, ClaimId, Enqueued, Filter, Group, HolderId, JobDetail, Kinds, PAGE_MAX, Page, Paged, QueueCounts,
-    Store,
+    Call, ClaimId, Enqueued, Filter, Group, HolderId, How, JobDetail, Kinds, PAGE_MAX, Page, Paged,
+    QueueCounts, Store,
 };
 
 pub use self::attempt::Attempt;
@@ -158,7 +158,15 @@ impl Engine {
     ) -> Result<Vec<Enqueued>> {
         let admissions: Vec<Admission> =
             jobs.into_iter().map(|job| self.inner.admit(job.into())).collect::<Result<_>>()?;
-        self.inner.store.enqueue_once(call, admissions, self.inner.clock.now()).await
+        let ids: Vec<JobId> = admissions.iter().map(|admission| admission.job.id).collect();
+        let news = self.inner.news_of(&admissions);
+        let answers = self.inner.store.enqueue_once(call, admissions, self.inner.clock.now()).await?;
+        // The answer to an earlier call names other jobs, of which everybody has been told.
+        let before = |(answer, id): (&Enqueued, &JobId)| answer.how == How::Created && answer.id != *id;
+        if !answers.iter().zip(&ids).any(before) {
+            self.inner.enqueued(news, &answers);
+        }
+        Ok(answers)
     }
 
     /// Small records that are kept beside the jobs, such as tokens: all of one shelf, by name.

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use redrive::{
-    ACTIVITY_MAX, Attempt, Builder, Clock, Command, Engine, Event, Failure, Filter, GiveUp, Happening, How,
-    Job, MemoryStore, NewJob, OnConflict, Payload, Policy, Queue, Retention, SqliteStore, State, StateName,
-    Store, Tally, What, days, mins, secs, testing,
+    ACTIVITY_MAX, Attempt, Builder, Call, Clock, Command, Engine, Event, Failure, Filter, GiveUp, Happening,
+    How, Job, MemoryStore, NewJob, OnConflict, Payload, Policy, Queue, Retention, SqliteStore, State,
+    StateName, Store, Tally, What, days, mins, secs, testing,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -95,6 +95,19 @@ async fn a_replaced_job_is_told_of_under_the_id_it_has() {
         assert_eq!(events.try_recv().unwrap().job, first.id);
     }
     assert!(events.try_recv().is_err(), "a job that was there already is no news");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_sent_again_is_told_of_once() {
+    let (builder, _) = builder();
+    let engine = builder.build().unwrap();
+    let mut events = engine.events();
+    let call = || Call { key: "order 7".into(), digest: "the same".into() };
+    let new = || [NewJob::from(Fetch { failing: 0 })];
+    let first = engine.enqueue_once(call(), new()).await.unwrap();
+    assert_eq!(engine.enqueue_once(call(), new()).await.unwrap(), first);
+    assert_eq!(events.try_recv().unwrap().job, first[0].id);
+    assert!(events.try_recv().is_err(), "the same answer is no news");
 }
 
 #[tokio::test(start_paused = true)]

@@ -110,6 +110,7 @@ macro_rules! conformance_cases {
                 a_retry_that_is_due_at_once_is_claimed_with_its_settlement
                 only_what_is_due_at_once_is_claimed_with_its_settlement
                 what_a_paused_queue_or_an_order_holds_back_is_not_claimed_with_its_settlement
+                nothing_goes_on_in_a_store_that_is_held
                 a_settlement_sent_again_is_told_again_that_the_job_goes_on
                 what_was_claimed_with_a_settlement_is_lost_with_its_holder
                 what_was_claimed_with_a_settlement_can_be_taken_away

@@ -308,7 +308,8 @@ impl World {
         self.bound_activity();
         match settlement.wanted_again() {
             Some(again)
-                if !self.paused.contains(&settlement.job.queue)
+                if !self.books.held
+                    && !self.paused.contains(&settlement.job.queue)
                     && self.holders.contains_key(&again.holder) =>
             {
                 self.take(lease.seq, again.claim, again.holder, *ended_at);

@@ -50,7 +50,7 @@ impl Inner {
         let mut missed: Vec<Lease> = Vec::new();
         let mut sent_again = false;
         // One claim for a call.
-        let mut again = settlements.iter().find_map(Settlement::wanted_again);
+        let mut again = settlements.iter().find_map(Settlement::wanted_again).filter(|_| !self.held.is_on());
         let mut paused = BTreeSet::new();
         for _ in 0..TRIES_MAX {
             let batch = Batch::of(self, settlements, &open, &missed, again, &paused).await?;

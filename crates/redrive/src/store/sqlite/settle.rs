@@ -126,7 +126,9 @@ impl Core {
         self.note(Activity::of(job, transition, *ended_at))?;
         self.let_next_go(queue, job.extras().ordering_key.as_deref())?;
         match settlement.wanted_again() {
-            Some(again) if !self.queue(queue).paused && self.holders.contains_key(&again.holder) => {
+            Some(again)
+                if !self.held && !self.queue(queue).paused && self.holders.contains_key(&again.holder) =>
+            {
                 let run = Run { claim: again.claim, attempt: lease.attempt + 1, since: *ended_at };
                 self.runs(queue, lease.seq, again.holder, run);
                 Ok(Settled::Again)

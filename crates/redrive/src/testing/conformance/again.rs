@@ -79,6 +79,17 @@ pub async fn what_a_paused_queue_or_an_order_holds_back_is_not_claimed_with_its_
     assert_eq!(ids(&kit.claim(9).await), [ordered]);
 }
 
+pub async fn nothing_goes_on_in_a_store_that_is_held(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let id = kit.put(eager(1)).await;
+    kit.put(eager(2)).await;
+    let held = kit.claim_one().await;
+    kit.store.operations().hold(true).await.expect("a store can be held");
+    let settlement = kit.again(&held);
+    assert_eq!(kit.settle(vec![settlement]).await, [Settled::Applied]);
+    assert_eq!(kit.name(id).await, StateName::Waiting);
+}
+
 pub async fn a_settlement_sent_again_is_told_again_that_the_job_goes_on(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let id = kit.put(eager(1)).await;
