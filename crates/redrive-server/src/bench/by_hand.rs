@@ -22,11 +22,12 @@ const CLAIM: &str =
 const CLAIMED: &str =
     "SELECT seq, attempt, id, kind, created_at, checksum, payload FROM redrive.claimed(ARRAY[$1::uuid])";
 /// One claim, its successes at the first attempt, its failures, which all say the same, and its later successes.
-const SETTLE: &str = "SELECT redrive.settle('{}', ARRAY[$1::uuid], ARRAY[$2::int], $3, $4, $4, \
+const SETTLE: &str = "SELECT redrive.settle('{}', ARRAY[$1::uuid], ARRAY[$2::int], $3, array_fill(0, ARRAY[cardinality($3::bigint[])]), $4, $4, \
     $5, $6, $7, $8, $9, $9, $9, $9, $10, $7, $11, \
     $12, $13, $14, $15, $16, $16, $13, $17, $17, $17, $17, $17, $18, $19, $19, $19, $19, \
     $5, $8, $7, $7, $20, $21, $22, $23, $7, '{}', '{}', '{}', 10, '{}', '{}', '{}', \
-    ARRAY[$24::int], ARRAY[$25::text]::jsonb[], $16, $14, $26, $27, $28, $29, NULL, NULL, NULL)";
+    ARRAY[$24::int], ARRAY[$25::text]::jsonb[], $16, $14, $26, $27, $28, $29, \
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
 
 /// Two connections to a fresh database, with a queue, a policy and a holder.
 pub(crate) struct ByHand {
