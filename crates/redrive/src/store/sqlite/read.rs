@@ -62,18 +62,31 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
         .replace("live.held", "coalesce(live.held, 0)");
     let only =
         |names: &[StateName]| !filter.states.is_empty() && filter.states.iter().all(|s| names.contains(s));
-    let from = if only(&[StateName::Dead]) {
-        "redrive_done AS done INDEXED BY redrive_done_dead CROSS JOIN redrive_jobs AS jobs ON jobs.seq = done.seq \
-         LEFT JOIN redrive_live AS live ON live.seq = jobs.seq WHERE done.state = 'dead'"
+    // Newest first by the place in the table that drives: by another's, all of it would be read and sorted.
+    let (seq, from) = if only(&[StateName::Dead]) {
+        (
+            "done.seq",
+            "redrive_done AS done INDEXED BY redrive_done_dead CROSS JOIN redrive_jobs AS jobs ON jobs.seq = done.seq \
+         LEFT JOIN redrive_live AS live ON live.seq = jobs.seq WHERE done.state = 'dead'",
+        )
     } else if only(&[StateName::Succeeded, StateName::Dead, StateName::Cancelled]) {
-        "redrive_done AS done CROSS JOIN redrive_jobs AS jobs ON jobs.seq = done.seq \
-         LEFT JOIN redrive_live AS live ON live.seq = jobs.seq WHERE 1"
+        (
+            "done.seq",
+            "redrive_done AS done CROSS JOIN redrive_jobs AS jobs ON jobs.seq = done.seq \
+         LEFT JOIN redrive_live AS live ON live.seq = jobs.seq WHERE 1",
+        )
     } else if only(&[StateName::Waiting, StateName::Running]) {
-        "redrive_live AS live CROSS JOIN redrive_jobs AS jobs ON jobs.seq = live.seq \
-         LEFT JOIN redrive_done AS done ON done.seq = jobs.seq WHERE 1"
+        (
+            "live.seq",
+            "redrive_live AS live CROSS JOIN redrive_jobs AS jobs ON jobs.seq = live.seq \
+         LEFT JOIN redrive_done AS done ON done.seq = jobs.seq WHERE 1",
+        )
     } else {
-        "redrive_jobs AS jobs LEFT JOIN redrive_live AS live ON live.seq = jobs.seq \
-         LEFT JOIN redrive_done AS done ON done.seq = jobs.seq WHERE 1"
+        (
+            "jobs.seq",
+            "redrive_jobs AS jobs LEFT JOIN redrive_live AS live ON live.seq = jobs.seq \
+         LEFT JOIN redrive_done AS done ON done.seq = jobs.seq WHERE 1",
+        )
     };
     let mut sql = format!("SELECT {standing}, {CONTENT}, done.state, done.why, done.finished_at FROM {from}");
     let mut arguments = Vec::new();
@@ -83,7 +96,7 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
             .expect("writing to a string");
     };
     if let Some(before) = before {
-        condition("jobs.seq < ?", before.into());
+        condition(&format!("{seq} < ?"), before.into());
     }
     if !filter.ids.is_empty() {
         let ids: Vec<String> = filter.ids.iter().map(JobId::to_string).collect();
@@ -118,7 +131,7 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
             fingerprint.clone().into(),
         );
     }
-    sql.push_str(" ORDER BY jobs.seq DESC");
+    write!(sql, " ORDER BY {seq} DESC").expect("writing to a string");
     (sql, arguments)
 }
 
