@@ -147,7 +147,8 @@ impl Door {
         let Some(tokens) = &self.tokens else {
             return guard::check_direct(head).map(|()| Who::local());
         };
-        if self.config.public.iter().any(|path| path == head.uri.path()) || is_page(head.uri.path()) {
+        let is_public = self.config.public.iter().any(|path| path == head.uri.path());
+        if is_public || (head.method.is_safe() && is_page(head.uri.path())) {
             return Ok(Who::nobody());
         }
         // Whoever opens or ends a session shows at the counter what they have.

@@ -530,12 +530,12 @@ async fn door_with_tokens(scopes: &[&[Scope]]) -> (DoorConfig, Vec<String>) {
 }
 
 #[tokio::test]
-async fn without_a_token_only_the_health_page_is_shown() {
+async fn without_a_token_only_the_health_page_and_empty_pages_to_sign_in_on_are_shown() {
     let (config, tokens) = door_with_tokens(&[&[Scope::Read]]).await;
     let server = Server::with(config, Limits::default(), PATIENCE).await;
     let mut client = server.client().await;
     for path in
-        ["/api/v1/echo", "/api/v1/who", "/asset", "/metrics", "/openapi.json", "/nothing", "/healthz/x", "/"]
+        ["/api/v1/echo", "/api/v1/who", "/asset", "/metrics", "/openapi.json", "/nothing", "/healthz/x"]
     {
         for method in SAFE.iter().chain(&UNSAFE).filter(|method| **method != "HEAD") {
             let answer = client.ask(request(method, path, &[])).await;
@@ -546,6 +546,12 @@ async fn without_a_token_only_the_health_page_is_shown() {
             );
             assert_eq!(answer.headers["www-authenticate"], "Bearer realm=\"redrive\"");
         }
+    }
+    // The dashboard's pages have nothing of anybody's in them, and are only ever read.
+    let sign_in = client.get("/").await.status.as_u16();
+    assert_eq!(sign_in != 401, cfg!(feature = "dashboard"), "{sign_in}");
+    for method in UNSAFE {
+        assert_eq!(client.ask(request(method, "/", &[])).await.status.as_u16(), 401, "{method} /");
     }
     assert_eq!(client.get("/healthz").await.text(), "ok");
     let answer = client.ask(request("GET", "/api/v1/who", &[("authorization", &tokens[0])])).await;
