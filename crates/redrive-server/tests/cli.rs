@@ -314,7 +314,7 @@ fn a_tail_comes_back_when_the_server_does() {
     std::thread::spawn(move || {
         let told = lines.map_while(Result::ok).filter_map(|line| serde_json::from_str::<Value>(&line).ok());
         if told.into_iter().any(|event| event["jobs"][0]["event"] == "enqueued") {
-            drop(seen.send(()));
+            seen.send(()).unwrap();
         }
     });
     // It comes back after a second or more; of what is enqueued before that, nobody tells it.
