@@ -13,4 +13,5 @@ mod engine {
     mod sqlite;
     mod steering;
     mod stores;
+    mod workflows;
 }

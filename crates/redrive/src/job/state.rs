@@ -127,10 +127,12 @@ pub enum Reason {
     ByHand,
     /// Another job of its ordering key is before it.
     Order,
+    /// Jobs that it comes after have not succeeded yet.
+    Dependency,
 }
 
 impl Reason {
-    const ALL: [Reason; 9] = [
+    const ALL: [Reason; 10] = [
         Reason::Scheduled,
         Reason::Backoff,
         Reason::RetryAfter,
@@ -140,6 +142,7 @@ impl Reason {
         Reason::Unhandled,
         Reason::ByHand,
         Reason::Order,
+        Reason::Dependency,
     ];
 
     /// The word, as stores write it.
@@ -154,6 +157,7 @@ impl Reason {
             Reason::Unhandled => "unhandled",
             Reason::ByHand => "by_hand",
             Reason::Order => "order",
+            Reason::Dependency => "dependency",
         }
     }
 

@@ -32,7 +32,7 @@ use self::codec::Names;
 use self::database::Database;
 use self::fault::Fault;
 use super::{
-    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, Operations,
+    Call, Claim, Claimed, Ended, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, Operations,
     PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
@@ -289,7 +289,10 @@ impl Store for PostgresStore {
             let waits = matches!(settlement.transition.state, State::Waiting { .. });
             *answer == Settled::Applied && waits || settlement.job.extras().ordering_key.is_some()
         };
-        if settlements.iter().zip(&answers).any(claimable) {
+        // What belongs to another job may have let somebody go, whom any process may run.
+        if settlements.iter().any(|settlement| settlement.job.extras().parent.is_some()) {
+            self.inner.tell_others();
+        } else if settlements.iter().zip(&answers).any(claimable) {
             self.inner.woke();
         }
         Ok(answers)
@@ -341,6 +344,10 @@ impl Store for PostgresStore {
 
     async fn get(&self, id: JobId) -> Result<Option<JobDetail>> {
         self.inner.get(id).await.map_err(Fault::into_error)
+    }
+
+    async fn ended(&self, ids: &[JobId]) -> Result<Vec<Ended>> {
+        self.inner.ended(ids).await.map_err(Fault::into_error)
     }
 
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {

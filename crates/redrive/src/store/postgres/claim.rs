@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::{Job, Ledger, State};
 use crate::machine;
 use crate::queue::OnRetry;
-use crate::store::{Claim, ClaimId, Claimed, Lease};
+use crate::store::{Claim, ClaimId, Claimed, Lease, by_itself};
 
 impl Inner {
     pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
@@ -71,7 +71,7 @@ impl Inner {
         let alone_at = usize::try_from(alone_at.unwrap_or(0)).unwrap_or(0).min(jobs.len());
         jobs.splice(alone_at..alone_at, alone);
         let next_due: Option<i64> = answer.try_get(1)?;
-        Ok(Claimed { jobs, next_due: next_due.map(Timestamp::from_millis) })
+        Ok(Claimed { jobs, next_due: by_itself(next_due.map(Timestamp::from_millis)) })
     }
 
     /// Reads what claims list, in their order. The jobs wait, as far as their state says.
