@@ -604,6 +604,75 @@ async fn a_backlog_at_the_front_of_a_queue_does_not_starve_what_is_behind() {
     println!("backlog: what is behind was found after {claims} claims");
 }
 
+/// «Two predecessors end at once, each sees the other's edge: nobody lets go the one that waits for both.»
+#[tokio::test]
+async fn what_waits_for_two_that_end_at_once_is_let_go() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    register(&two, TWO).await;
+    let [parent, a, b, c] = tied(&one).await;
+    let first = claim(&one, ONE, 1, &["mail"], 1).await.unwrap().jobs;
+    let second = claim(&two, TWO, 2, &["mail"], 1).await.unwrap().jobs;
+    assert_eq!([first[0].0.job, second[0].0.job], [a, b]);
+    // Both stand before the row of the one that waits for them, with nothing of the other in sight.
+    let hold = bench.holding("SELECT 1 FROM redrive.live WHERE reason = 'dependency' FOR UPDATE").await;
+    let endings = [(one.clone(), first), (two, second)]
+        .map(|(store, held)| begin(async move { finish(&store, &held[0], Outcome::Done(None)).await }));
+    bench.until_waiting(2).await;
+    hold.batch_execute("COMMIT").await.unwrap();
+    for ending in endings {
+        assert_eq!(end(ending).await, Settled::Applied);
+    }
+    let last = claim(&one, ONE, 3, &["mail"], 9).await.unwrap().jobs;
+    assert_eq!(last[0].0.job, c);
+    assert_eq!(finish(&one, &last[0], Outcome::Done(None)).await, Settled::Applied);
+    assert_eq!(ids(&claim(&one, ONE, 4, &["mail"], 9).await.unwrap()), [parent]);
+    assert_eq!(bench.number("SELECT count(*) FROM redrive.edges").await, 0);
+}
+
+/// «A cancelled job comes back while the last one before it ends: it waits for an edge that is gone.»
+#[tokio::test]
+async fn what_comes_back_while_the_last_before_it_ends_is_not_stuck() {
+    let bench = Bench::new().await;
+    let store = bench.store().await;
+    register(&store, ONE).await;
+    let [_, _, _, c] = tied(&store).await;
+    let held = claim(&store, ONE, 1, &["mail"], 9).await.unwrap().jobs;
+    assert_eq!(finish(&store, &held[0], Outcome::Done(None)).await, Settled::Applied);
+    let now = store.clock().now();
+    assert_eq!(store.apply(Command::Cancel, &Filter::id(c), 1, now).await.unwrap(), [c]);
+    // The success has taken its edge away and is not committed; the redrive must not take it for one that is left.
+    let hold = bench.holding(BEFORE_AN_ENQUEUE_COMMITS).await;
+    let back = begin({
+        let store = store.clone();
+        async move { store.apply(Command::Redrive, &Filter::id(c), 1, now).await.unwrap() }
+    });
+    bench.until_waiting(1).await;
+    let ending = begin({
+        let store = store.clone();
+        async move { finish(&store, &held[1], Outcome::Done(None)).await }
+    });
+    bench.until_waiting(2).await;
+    hold.batch_execute("COMMIT").await.unwrap();
+    assert_eq!((end(back).await, end(ending).await), (vec![c], Settled::Applied));
+    assert!(ids(&claim(&store, ONE, 2, &["mail"], 9).await.unwrap()).contains(&c));
+}
+
+/// A parent, and three that belong to it: the last comes after the two before.
+async fn tied(store: &PostgresStore) -> [JobId; 4] {
+    let now = store.clock().now();
+    let parent = job(0, "mail", now, |new| new);
+    let id = parent.job.id;
+    let nodes: Vec<_> = (1..4).map(|number| job(number, "mail", now, |new| new.parent(id))).collect();
+    let [a, b, c] = [nodes[0].job.id, nodes[1].job.id, nodes[2].job.id];
+    let mut jobs = vec![parent.held_behind(vec![c]).unwrap()];
+    let after = [vec![], vec![], vec![a, b]];
+    jobs.extend(nodes.into_iter().zip(after).map(|(node, after)| node.held_behind(after).unwrap()));
+    store.enqueue(jobs, now).await.unwrap();
+    [id, a, b, c]
+}
+
 async fn state(store: &PostgresStore, id: JobId) -> StateName {
     store.get(id).await.unwrap().unwrap().job.state.name()
 }

@@ -169,7 +169,16 @@ impl Inner {
 
     async fn admit(&self, jobs: &[Admission], before: Before) -> Result<Vec<Enqueued>, Fault> {
         let items = self.items(jobs).await?;
-        let (rows, again) = self.database.query_again(include_str!("admit.sql"), &items.arguments()).await;
+        let (rows, again) = match edges(jobs) {
+            None => self.database.query_again(include_str!("admit.sql"), &items.arguments()).await,
+            Some(edges) => {
+                let nobody: Option<&str> = None;
+                let mut arguments = items.arguments().to_vec();
+                arguments.extend([(&nobody as _, Type::TEXT), (&nobody as _, Type::TEXT)]);
+                arguments.extend([(&0i64 as _, Type::INT8), (&edges as _, Type::TEXT)]);
+                self.database.query_again(include_str!("admit_tied.sql"), &arguments).await
+            }
+        };
         self.tell_others();
         answers(&rows?, jobs, again || before == Before::Perhaps)
     }
@@ -190,7 +199,15 @@ impl Inner {
                 (&call.digest as _, Type::TEXT),
                 (&now as _, Type::INT8),
             ]);
-            match self.database.query(include_str!("admit_once.sql"), &arguments).await {
+            let edges = edges(jobs);
+            let sql = match &edges {
+                None => include_str!("admit_once.sql"),
+                Some(edges) => {
+                    arguments.push((edges as _, Type::TEXT));
+                    include_str!("admit_tied.sql")
+                }
+            };
+            match self.database.query(sql, &arguments).await {
                 Err(Fault::Changed) => {}
                 Err(fault) => return Err(fault),
                 Ok(rows) => {
@@ -270,6 +287,13 @@ impl Items {
     fn arguments(&self) -> [Argument<'_>; 3] {
         [(&self.lanes, Type::INT4_ARRAY), (&self.limits, Type::TEXT), (&self.jobs, Type::TEXT)]
     }
+}
+
+/// Who waits for whom, as `redrive.admit_tied` reads it; `None` if nobody does.
+fn edges(jobs: &[Admission]) -> Option<String> {
+    let tied = jobs.iter().flat_map(|new| new.after.iter().map(|before| (before, new.job.id)));
+    let edges: Vec<Value> = tied.map(|(before, after)| json!({"before": before, "after": after})).collect();
+    (!edges.is_empty()).then(|| Value::Array(edges).to_string())
 }
 
 /// What it answers. A job that was perhaps sent before is new if it is there under its own id.
