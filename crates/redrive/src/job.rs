@@ -254,6 +254,13 @@ impl Job {
         self.extras.as_deref().unwrap_or(&NO_EXTRAS)
     }
 
+    /// Whether nothing else is set of what is rarely set.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn has_at_most_a_destination(&self) -> bool {
+        let Some(extras) = &self.extras else { return true };
+        extras.destination.is_some() && Extras { destination: None, ..(**extras).clone() } == NO_EXTRAS
+    }
+
     pub(crate) fn extras_mut(&mut self) -> &mut Extras {
         self.extras.get_or_insert_default()
     }

@@ -840,11 +840,13 @@ CREATE FUNCTION redrive.granted(p_gates jsonb, OUT names text[], OUT calls integ
 BEGIN
     INSERT INTO redrive.gates (name, version, active, state)
     SELECT p.name, 0, true, p.state
-    FROM jsonb_to_recordset(p_gates) AS p (name text, version bigint, state text) WHERE p.version = 0
+    FROM jsonb_to_recordset(p_gates) AS p (name text, version bigint, state text)
+    WHERE p.version = 0 AND NOT EXISTS (SELECT 1 FROM redrive.gates AS g WHERE g.name = p.name)
     ORDER BY p.name
     ON CONFLICT (name) DO NOTHING;
-    PERFORM 1 FROM redrive.gates AS g
-    WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) ORDER BY g.name FOR UPDATE;
+    names := ARRAY(
+        SELECT g.name FROM redrive.gates AS g
+        WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) FOR UPDATE SKIP LOCKED);
     SELECT coalesce(array_agg(n.name), '{}'), array_agg(least(n.calls, n.places)),
            array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0)
     INTO names, calls, retries, is_full
@@ -857,7 +859,7 @@ BEGIN
             name text, version bigint, most integer, floor bigint, until bigint, cost bigint, retry_floor bigint,
             retry_until bigint, retry_cost bigint, places integer)
         LEFT JOIN redrive.gates AS g ON g.name = p.name
-        WHERE p.version IS NOT DISTINCT FROM g.version
+        WHERE p.version IS NOT DISTINCT FROM g.version AND (p.version IS NULL OR p.name = ANY (granted.names))
         ORDER BY p.name
     ) AS n;
 END $$;
@@ -1514,16 +1516,26 @@ BEGIN
     RETURN v_wrong;
 END $$;
 
-CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[]) RETURNS void
+CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[], p_destination text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_seqs CONSTANT bigint[] := ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(p_id)));
 BEGIN
-    INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
-    SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload);
-    INSERT INTO redrive.live (seq, id, due_at, queue, priority)
-    SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
+    IF p_destination IS NULL THEN
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
+        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
+                             p_payload);
+        INSERT INTO redrive.live (seq, id, due_at, queue, priority)
+        SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
+    ELSE
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload,
+                                  destination)
+        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
+                             p_payload, p_destination);
+        INSERT INTO redrive.live (seq, id, due_at, queue, priority, destination)
+        SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority, p_destination);
+    END IF;
     INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
 END $$;
 

@@ -132,7 +132,8 @@ impl Inner {
             .iter()
             .map(|(queue, count)| (*queue, tally_json(Tally { enqueued: *count, ..Tally::default() })))
             .unzip();
-        let arguments: [Argument<'_>; 11] = [
+        let destination = columns.destination.iter().any(Option::is_some).then_some(&columns.destination);
+        let arguments: [Argument<'_>; 12] = [
             (&columns.id, Type::UUID_ARRAY),
             (&columns.queue, Type::INT4_ARRAY),
             (&columns.policy, Type::INT4_ARRAY),
@@ -144,6 +145,7 @@ impl Inner {
             (&columns.payload, Type::TEXT_ARRAY),
             (&tally_queue, Type::INT4_ARRAY),
             (&tally, Type::TEXT_ARRAY),
+            (&destination, Type::TEXT_ARRAY),
         ];
         match self.database.query_again(include_str!("put.sql"), &arguments).await {
             (Ok(_), _) => Ok(()),
@@ -325,6 +327,7 @@ struct Columns<'a> {
     priority: Vec<i16>,
     kind: Vec<&'a str>,
     payload: Vec<&'a str>,
+    destination: Vec<Option<&'a str>>,
     counts: BTreeMap<i32, u64>,
 }
 
@@ -339,14 +342,15 @@ impl<'a> Columns<'a> {
         self.priority.push(job.priority);
         self.kind.push(&job.kind);
         self.payload.push(job.payload.as_str());
+        self.destination.push(job.extras().destination.as_deref());
         *self.counts.entry(queue).or_default() += 1;
     }
 }
 
-/// Nothing special about it: its rows are the shortest ones, and nothing can refuse it.
+/// Nothing special about it but perhaps where it goes: its rows are the shortest ones, and nothing can refuse it.
 fn is_plain(admission: &Admission) -> bool {
     let job = &admission.job;
-    job.extras.is_none()
+    job.has_at_most_a_destination()
         && admission.history.is_empty()
         && admission.capacity.is_none()
         && job.origin == Origin::Engine
