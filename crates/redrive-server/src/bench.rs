@@ -130,6 +130,7 @@ impl<'o> Bench<'o> {
                 |store| self.runtime.block_on(measures::drain_to(store, jobs, measures::DESTINATIONS)),
                 |store| self.runtime.block_on(measures::drain_to(store, jobs, 1)),
             ),
+            Measure::Executions => self.executions(&name),
             Measure::HttpEnqueue => self.pairs(
                 &name,
                 |store| self.runtime.block_on(over_http::enqueue(store, jobs)),
@@ -177,6 +178,24 @@ impl<'o> Bench<'o> {
             |store| race(store, ChildTask::DrainByHand, batch),
         )?;
         values.extend([("concurrency", json!(places)), ("limit_batch", json!(batch))]);
+        Ok(values)
+    }
+
+    /// Nodes of executions, and as many plain jobs, each on a store of its own and run until nothing is left.
+    fn executions(&self, name: &str) -> Result<Values> {
+        let (executions, places) = (self.options.jobs.div_ceil(workload::NODES), self.places()?);
+        let nodes = executions * workload::NODES;
+        let processes = if self.is_shared() { 2 } else { 1 };
+        let race = |store: &StoreUrl, fill, count| {
+            child::ask(fill, store, count)?;
+            Ok(nodes as f64 / child::race(ChildTask::RunOut, processes, store, places as u64)?)
+        };
+        let mut values = self.pairs(
+            name,
+            |store| race(store, ChildTask::FillExecutions, executions),
+            |store| race(store, ChildTask::Fill, nodes),
+        )?;
+        values.extend([("concurrency", json!(places)), ("processes", json!(processes))]);
         Ok(values)
     }
 

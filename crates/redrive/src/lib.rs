@@ -95,4 +95,6 @@ mod pages {
     mod postgres {}
     #[doc = include_str!("../../../docs/guides/testing.md")]
     mod testing {}
+    #[doc = include_str!("../../../docs/guides/workflows.md")]
+    mod workflows {}
 }

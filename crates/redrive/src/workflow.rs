@@ -65,9 +65,12 @@ pub struct Node {
     /// The names of the nodes it comes after.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// Its own policy, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Its own policy, if it has one. Written once for all nodes that have the same.
+    #[serde(skip)]
     pub policy: Option<Policy>,
+    /// The place of its policy among all, where it is written.
+    #[serde(default, rename = "policy", skip_serializing_if = "Option::is_none")]
+    policy_place: Option<usize>,
     /// Higher goes first.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: i16,
@@ -96,21 +99,61 @@ fn is_zero<T: PartialEq + Default>(number: &T) -> bool {
 
 /// What the job of an execution carries: everything that is needed to start it anew.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(from = "Written", into = "Written")]
 pub struct Execution {
     /// Its steps. The place of one in this list decides the id of its job: [`Execution::node_job`].
     pub nodes: Vec<Node>,
     /// What it was started with.
     pub input: Json,
     /// Which retry this is; 0 for the first execution.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub retry: u32,
     /// The execution that this one was started for anew.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_of: Option<JobId>,
     /// How many failures of those before it count toward its own policy.
-    #[serde(default, skip_serializing_if = "is_zero")]
     pub carried: u32,
+}
+
+/// An execution as it is written: a thousand nodes seldom have more than a few policies.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Written {
+    nodes: Vec<Node>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    policies: Vec<Policy>,
+    input: Json,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    retry: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_of: Option<JobId>,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    carried: u32,
+}
+
+impl From<Execution> for Written {
+    fn from(execution: Execution) -> Written {
+        let Execution { nodes, input, retry, retry_of, carried } = execution;
+        let mut policies: Vec<Policy> = Vec::new();
+        let mut place_of = |policy: &Policy| {
+            policies.iter().position(|known| known == policy).unwrap_or_else(|| {
+                policies.push(policy.clone());
+                policies.len() - 1
+            })
+        };
+        let write = |node: Node| Node { policy_place: node.policy.as_ref().map(&mut place_of), ..node };
+        let nodes = nodes.into_iter().map(write).collect();
+        Written { nodes, policies, input, retry, retry_of, carried }
+    }
+}
+
+impl From<Written> for Execution {
+    fn from(written: Written) -> Execution {
+        let Written { nodes, policies, input, retry, retry_of, carried } = written;
+        let read = |node: Node| {
+            let policy = node.policy_place.and_then(|place| policies.get(place)).cloned();
+            Node { policy, policy_place: None, ..node }
+        };
+        Execution { nodes: nodes.into_iter().map(read).collect(), input, retry, retry_of, carried }
+    }
 }
 
 /// What a node is given beside its own data.
@@ -164,9 +207,20 @@ impl Workflow {
             self.problems.push(format!("{place} has a payload that is not JSON: {error}"));
             Json::trusted("null")
         });
-        let after = Vec::new();
-        let node =
-            Node { node_id, kind, queue, payload, after, policy, priority, destination, timeout, labels };
+        let (after, policy_place) = (Vec::new(), None);
+        let node = Node {
+            node_id,
+            kind,
+            queue,
+            payload,
+            after,
+            policy,
+            policy_place,
+            priority,
+            destination,
+            timeout,
+            labels,
+        };
         self.nodes.push(node);
         self
     }
@@ -283,5 +337,30 @@ impl Node {
         job.extras.timeout = self.timeout;
         job.extras.labels = self.labels.clone();
         job.label(NODE_LABEL, &self.node_id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::span::secs;
+
+    #[test]
+    fn an_execution_is_read_as_it_was_written_with_each_policy_once() {
+        let task = |policy| NewJob::of_kind("task", Json::parse(r#"{"a":1.0}"#).unwrap()).policy(policy);
+        let patient = Policy::fixed(secs(9)).retries(4);
+        let workflow = Workflow::new()
+            .node("a", task(patient.clone()).priority(3).label("x", "y").timeout(secs(5)))
+            .node("b", task(patient.clone()).queue("other").destination("d"))
+            .after(["a"])
+            .node("c", NewJob::of_kind("task", Json::parse("null").unwrap()));
+        let (execution, job, _) = workflow.input([1, 2]).checked().unwrap();
+        let text = job.payload.unwrap();
+        assert_eq!(text.as_str().matches("backoff").count(), 1);
+        assert_eq!(text.decode::<Execution>().unwrap(), execution);
+        assert_eq!(
+            (execution.nodes[1].policy.as_ref(), execution.nodes[2].policy.as_ref()),
+            (Some(&patient), None)
+        );
     }
 }
