@@ -4,6 +4,7 @@ mod attempt;
 mod builder;
 #[cfg(feature = "testing")]
 mod crash;
+mod destinations;
 mod handler;
 mod observe;
 mod operate;
@@ -53,6 +54,7 @@ pub(crate) struct Inner {
     handlers: Registry,
     /// What this engine claims; everything if not given.
     kinds: Option<Kinds>,
+    known: destinations::Known,
     events: broadcast::Sender<Event>,
     ids: Mutex<Ids>,
     /// The runs under way, so that a cancelled job's attempt is stopped at once.

@@ -21,7 +21,7 @@ pub use new::{NewJob, OnConflict};
 pub use state::{AttemptRecord, Ending, Reason, State, StateName};
 
 /// A job's name for life: a UUIDv7, so that ids sort by the time they were made.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct JobId(Uuid);
 

@@ -6,6 +6,7 @@ mod clock;
 mod error;
 mod fingerprint;
 mod forecast;
+mod gate;
 mod job;
 mod machine;
 mod operate;
@@ -34,6 +35,10 @@ pub use engine::{Attempt, Builder, Engine, Event, Handler, Happening, LEASE_MAX,
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Fallback, Found};
 pub use forecast::{Forecast, forecast};
+pub use gate::{
+    Blame, Change, Gate, HOLDS_MAX, Limits, PROBE_PATIENCE, Phase, Rate, Report, Rules, Seen, Why, Word,
+    pattern_problem,
+};
 pub use inline::{Attempted, INLINE_TRIES_MAX, INLINE_WAIT_MAX};
 pub use job::{
     AttemptRecord, DEFAULT_QUEUE, Ending, Extras, Job, JobId, Json, Ledger, NewJob, OnConflict, Payload,
@@ -55,9 +60,9 @@ pub use queue::{CONCURRENCY_DEFAULT, CONCURRENCY_MAX, OnRetry, Order, Queue, Ret
 pub use span::{days, hours, millis, mins, secs};
 pub use stats::{ACTIVITY_MAX, Activity, Tally, What};
 pub use store::{
-    Again, CALLS_KEPT, Call, Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId,
-    How, JobDetail, Kinds, Lease, MemoryStore, Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal,
-    Schema, Settled, Settlement, Store, Want,
+    Again, CALLS_KEPT, Call, Claim, ClaimId, Claimed, Destination, Destinations, Enqueued, Expired, Expiry,
+    Filter, Group, HolderId, How, JobDetail, Kinds, Lease, MemoryStore, Observed, Operations, PAGE_MAX, Page,
+    Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store, Want,
 };
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use store::{Finding, Severity};
@@ -71,6 +76,8 @@ pub use store::{SqliteOptions, SqliteStore};
 mod pages {
     #[doc = include_str!("../../../docs/concepts/policies.md")]
     mod policies {}
+    #[doc = include_str!("../../../docs/concepts/destinations.md")]
+    mod destinations {}
     #[doc = include_str!("../../../docs/concepts/queues-and-order.md")]
     mod queues {}
     #[doc = include_str!("../../../docs/guides/in-process.md")]

@@ -209,6 +209,10 @@ pub fn settle(job: &Job, outcome: Outcome, now: Timestamp, rng: &mut Rng) -> Tra
         Outcome::Expired => {
             Transition::new(ledger, Ending::Expired, State::Dead { at: now, why: GiveUp::Expired })
         }
+        Outcome::Held(failure) => {
+            ledger.holds = ledger.holds.saturating_add(1);
+            Transition::new(ledger, Ending::Held, waiting(now, Reason::Held)).because(failure, job)
+        }
     }
 }
 
@@ -368,6 +372,8 @@ pub enum Command {
     RetryNow,
     /// Wait until then instead.
     Reschedule(Timestamp),
+    /// What it waits for after a failure is over: its destination is back.
+    Hurry,
     /// Bring it back from the dead: counters restart, history stays, relative limits are measured from now.
     Redrive,
     /// Forget a finished job.
@@ -397,6 +403,12 @@ pub fn steer(job: &Job, command: Command, now: Timestamp) -> Steer {
         }
         (Command::RetryNow, State::Waiting { .. }) => next.state = waiting(now, Reason::ByHand),
         (Command::Reschedule(at), State::Waiting { .. }) => next.state = waiting(at, Reason::ByHand),
+        (Command::Hurry, State::Waiting { due_at, reason: Reason::Backoff | Reason::RetryAfter })
+            if *due_at > now =>
+        {
+            next.state = waiting(now, Reason::Held);
+        }
+        (Command::Hurry, _) => return Steer::Refuse("it does not wait because of a failure"),
         (Command::Redrive, State::Dead { .. } | State::Cancelled { .. }) => redriven(&mut next, now),
         (Command::Delete, state) if state.is_final() => return Steer::Forget,
         (Command::Cancel, _) => return Steer::Refuse("it is finished"),

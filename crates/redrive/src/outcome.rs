@@ -28,6 +28,8 @@ pub enum Outcome {
     Unhandled,
     /// Its time was over before it could start.
     Expired,
+    /// It did not work, and that is its destination's doing: it is held, at no cost.
+    Held(Failure),
 }
 
 /// What a handler may return: `()`, an [`Outcome`], an [`Output`], or a `Result` of one of them with a [`Failure`] or

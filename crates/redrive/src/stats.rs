@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::clock::Timestamp;
+use crate::gate::Change;
 use crate::job::{Ending, Job, JobId, Ledger, State};
 use crate::machine::{Command, Transition};
 use crate::policy::{Backoff, Origin};
@@ -78,7 +79,7 @@ impl Tally {
             Ending::Crashed => self.crashes += 1,
             Ending::Snoozed => self.snoozes += 1,
             Ending::Interrupted => self.interruptions += 1,
-            Ending::Succeeded | Ending::Unhandled | Ending::Expired | Ending::Cancelled => {}
+            Ending::Succeeded | Ending::Unhandled | Ending::Expired | Ending::Cancelled | Ending::Held => {}
         }
         match transition.state {
             State::Succeeded { .. } => self.succeeded(job, &transition.ledger),
@@ -103,7 +104,7 @@ impl Tally {
         match command {
             Command::Cancel => self.cancelled += 1,
             Command::Redrive => self.redriven += 1,
-            Command::RetryNow | Command::Reschedule(_) | Command::Delete => {}
+            Command::RetryNow | Command::Reschedule(_) | Command::Hurry | Command::Delete => {}
         }
     }
 
@@ -174,10 +175,12 @@ pub enum What {
     Redriven,
     /// A person corrected a job.
     Edited,
+    /// A destination was shut, or goes again.
+    Destination,
 }
 
 impl What {
-    const ALL: [What; 8] = [
+    const ALL: [What; 9] = [
         What::Recovered,
         What::Dead,
         What::Crashed,
@@ -186,6 +189,7 @@ impl What {
         What::Rescheduled,
         What::Redriven,
         What::Edited,
+        What::Destination,
     ];
 
     /// The word, as stores write it.
@@ -199,6 +203,7 @@ impl What {
             What::Rescheduled => "rescheduled",
             What::Redriven => "redriven",
             What::Edited => "edited",
+            What::Destination => "destination",
         }
     }
 
@@ -244,7 +249,7 @@ impl Activity {
             Command::RetryNow => What::Retried,
             Command::Reschedule(_) => What::Rescheduled,
             Command::Redrive => What::Redriven,
-            Command::Delete => return None,
+            Command::Hurry | Command::Delete => return None,
         };
         Some(Activity::new(job, what, format!("by hand, while it was {}", job.state.name()), now))
     }
@@ -252,6 +257,12 @@ impl Activity {
     /// What a correction has to tell.
     pub fn edited(job: &Job, by: &str, now: Timestamp) -> Activity {
         Activity::new(job, What::Edited, format!("by {by}, while it was {}", job.state.name()), now)
+    }
+
+    /// What a gate has to tell; with the job that showed it, if one did.
+    pub(crate) fn changed(job: JobId, change: &Change) -> Activity {
+        let (kind, queue): (Arc<str>, Arc<str>) = ("".into(), "".into());
+        Activity { at: change.at, what: What::Destination, job, kind, queue, message: change.to_string() }
     }
 
     fn new(job: &Job, what: What, mut message: String, now: Timestamp) -> Activity {

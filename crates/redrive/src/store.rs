@@ -4,6 +4,7 @@
 //! a claim lists it at its current attempt. Every ending moves the attempt, so a settlement that comes late finds
 //! that its claim is gone or the attempt has moved, and changes nothing.
 
+mod destinations;
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 mod finding;
 mod memory;
@@ -29,6 +30,7 @@ use crate::machine::{Admission, Command};
 use crate::queue::{OnRetry, Retention};
 use crate::stats::{Activity, Tally};
 
+pub use destinations::{Destination, Destinations, Observed};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use finding::{Finding, Severity};
 pub use memory::MemoryStore;
@@ -90,6 +92,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// What it keeps for the people who operate it.
     fn operations(&self) -> &dyn Operations;
+    /// What it keeps of destinations.
+    fn destinations(&self) -> &dyn Destinations;
     /// What time it is where the jobs are: all engines of a store go by the same clock.
     fn clock(&self) -> Clock {
         Clock::system()

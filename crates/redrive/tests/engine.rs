@@ -5,6 +5,7 @@
 
 mod engine {
     mod crashes;
+    mod destinations;
     mod endings;
     mod firing;
     mod inline;

@@ -25,6 +25,7 @@ async fn carry_out(api: &Api, by: &By, command: Command, id: JobId) -> Answer<De
             Command::RetryNow => engine.retry_now(id).await?,
             Command::Reschedule(at) => engine.reschedule(id, at).await?,
             Command::Redrive => engine.redrive(id).await?,
+            Command::Hurry => drop(engine.apply(command, &redrive::Filter::id(id)).await?),
             Command::Delete => engine.delete(id).await?,
         }
         Ok(())
@@ -40,6 +41,7 @@ fn word(command: Command) -> &'static str {
         Command::RetryNow => "retry",
         Command::Reschedule(_) => "reschedule",
         Command::Redrive => "redrive",
+        Command::Hurry => "hurry",
         Command::Delete => "delete",
     }
 }

@@ -134,6 +134,7 @@ fn why(reason: Reason) -> &'static str {
         Reason::Backoff => "it failed, and its policy says when to try again",
         Reason::ByHand => "somebody chose the time",
         Reason::Order => "another job of its ordering key goes first",
+        Reason::Held => "its destination takes nothing now",
         Reason::Snoozed => "it asked to be called later",
         _ => "it was given back",
     }

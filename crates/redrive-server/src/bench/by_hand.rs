@@ -17,8 +17,7 @@ use crate::stopwatch;
 const PUT: &str = "SELECT redrive.put($1, array_fill($9::int, ARRAY[cardinality($1::uuid[])]), \
     array_fill($10::int, ARRAY[cardinality($1::uuid[])]), $2, $3, $4, array_fill(0::smallint, ARRAY[cardinality($1::uuid[])]), $5, $6, \
     $7, $8::text[]::jsonb[])";
-const CLAIM: &str =
-    "SELECT answer FROM redrive.claim($1, $2, $3, ARRAY[$4], ARRAY[$5::int], ARRAY[false], false, $6, NULL)";
+const CLAIM: &str = "SELECT answer FROM redrive.claim($1, $2, $3, ARRAY[$4], ARRAY[$5::int], ARRAY[false], false, $6, NULL, NULL, NULL)";
 const CLAIMED: &str =
     "SELECT seq, attempt, id, kind, created_at, checksum, payload FROM redrive.claimed(ARRAY[$1::uuid])";
 /// One claim, its successes at the first attempt, its failures, which all say the same, and its later successes.

@@ -84,15 +84,33 @@ CREATE TABLE redrive.live (
     last_delay_ms bigint,
     expires_at    bigint,
     reason        text,
-    ordering_key  text
+    ordering_key  text,
+    destination   text,
+    -- Where it stands in its destination's line instead of the due scan: 0 as a first attempt, 1 as a retry.
+    line          smallint
 ) WITH (
     -- Room for the next version of a row beside it: a job that is claimed again at once writes no index.
     fillfactor = 45,
     autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-CREATE INDEX live_due ON redrive.live (queue, priority, due_at, seq) WHERE ordering_key IS NULL;
-CREATE INDEX live_turn ON redrive.live (queue, priority, due_at, seq) WHERE ordering_key IS NOT NULL AND NOT held;
+CREATE INDEX live_due ON redrive.live (queue, priority, due_at, seq) WHERE ordering_key IS NULL AND line IS NULL;
+CREATE INDEX live_turn ON redrive.live (queue, priority, due_at, seq)
+    WHERE ordering_key IS NOT NULL AND NOT held AND line IS NULL;
+CREATE INDEX live_line ON redrive.live (destination, queue, line, priority DESC, due_at, seq) WHERE line IS NOT NULL;
 CREATE INDEX live_order ON redrive.live (queue, ordering_key, seq) WHERE ordering_key IS NOT NULL;
 CREATE INDEX live_expires ON redrive.live (queue, expires_at) WHERE expires_at IS NOT NULL;
+
+-- Destinations that have something to say. What is decided in Rust is the state, and its version tells whether it is
+-- still the one that was decided from; what changes with every call is beside it.
+CREATE TABLE redrive.gates (
+    name     text NOT NULL PRIMARY KEY,
+    version  bigint NOT NULL,
+    active   boolean NOT NULL,
+    next_us  bigint NOT NULL DEFAULT 0,
+    retry_us bigint NOT NULL DEFAULT 0,
+    sent     bigint NOT NULL DEFAULT 0,
+    state    text NOT NULL
+) WITH (fillfactor = 50);
+CREATE SEQUENCE redrive.gate_versions;
 
 -- Unique among jobs that are not final.
 CREATE TABLE redrive.keys (

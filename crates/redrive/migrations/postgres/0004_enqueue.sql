@@ -52,13 +52,13 @@ END $$;
 -- The row of where a job stands.
 CREATE FUNCTION redrive.stand(p_seq bigint, p_job jsonb) RETURNS void LANGUAGE sql AS $$
     INSERT INTO redrive.live (seq, id, due_at, queue, attempt, failures, crashes, snoozes, holds, interruptions,
-                              generation, priority, last_delay_ms, expires_at, reason, ordering_key)
+                              generation, priority, last_delay_ms, expires_at, reason, ordering_key, destination)
     SELECT p_seq, j.id, j.due_at, j.queue, j.attempt, j.failures, j.crashes, j.snoozes, j.holds, j.interruptions,
-           j.generation, j.priority, j.last_delay_ms, j.expires_at, j.reason, j.ordering_key
+           j.generation, j.priority, j.last_delay_ms, j.expires_at, j.reason, j.ordering_key, j.destination
     FROM jsonb_to_record(p_job) AS j (
         id uuid, due_at bigint, queue integer, attempt integer, failures integer, crashes integer, snoozes integer,
         holds integer, interruptions integer, generation integer, priority smallint, last_delay_ms bigint,
-        expires_at bigint, reason text, ordering_key text)
+        expires_at bigint, reason text, ordering_key text, destination text)
 $$;
 
 CREATE FUNCTION redrive.remember(p_seq bigint, p_attempts jsonb) RETURNS void LANGUAGE sql AS $$

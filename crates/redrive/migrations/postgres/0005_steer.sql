@@ -89,7 +89,7 @@ LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 BEGIN
-    UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason
+    UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason, line = NULL
     WHERE l.seq = p_seq AND l.attempt = p_attempt
       AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
     WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);

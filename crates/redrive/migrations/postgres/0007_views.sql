@@ -33,7 +33,8 @@ FROM (
            l.crashes, l.expires_at, NULL::uuid AS holder, NULL::bigint AS claimed_at, NULL::bigint AS finished_at,
            coalesce((SELECT a.ended_at FROM redrive.attempts AS a WHERE a.seq = l.seq ORDER BY a.attempt DESC LIMIT 1),
                     (SELECT j.created_at FROM redrive.jobs AS j WHERE j.id = l.id)) AS changed_at,
-           CASE WHEN l.held THEN 'order' ELSE coalesce(l.reason, 'scheduled') END AS reason, NULL::text AS fingerprint,
+           CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE coalesce(l.reason, 'scheduled') END
+               AS reason, NULL::text AS fingerprint,
            false AS cancelled
     FROM redrive.live AS l
     UNION ALL

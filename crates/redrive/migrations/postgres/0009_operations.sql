@@ -92,7 +92,7 @@ AS $$
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     IF p_state = 'waiting' THEN
-        UPDATE redrive.live AS l SET priority = p_priority
+        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL
         WHERE l.seq = p_seq AND l.attempt = p_attempt
           AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
                           WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);

@@ -245,6 +245,27 @@ BEGIN
     RETURN 'done';
 END $$;
 
+CREATE FUNCTION redrive.bucket_room(p_mark bigint, p_floor bigint, p_until bigint, p_cost bigint) RETURNS integer
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT CASE WHEN p_cost = 0 THEN 2147483647
+                WHEN greatest(p_mark, p_floor) > p_until THEN 0
+                ELSE least((p_until - greatest(p_mark, p_floor)) / p_cost + 1, 2147483647)::integer END
+$$;
+
+CREATE FUNCTION redrive.calls_to(p_name text) RETURNS integer
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+    SELECT count(*)::integer
+    FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
+    JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
+    WHERE l.destination = p_name
+$$;
+
 CREATE FUNCTION redrive.cancel_one(p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_at bigint, p_started bigint, p_key text, p_order text) RETURNS text
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -288,7 +309,7 @@ BEGIN
     RETURN 'done';
 END $$;
 
-CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[], p_suspect boolean, p_now bigint, p_kinds text[], OUT answer text, OUT next_due bigint, OUT alone_at integer) RETURNS record
+CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[], p_suspect boolean, p_now bigint, p_kinds text[], p_limited text[], p_gates jsonb, OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT gates text, OUT moved text[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -310,6 +331,11 @@ DECLARE
     v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_special boolean;
     v_sweep boolean;  v_began bigint;  v_took bigint;  v_before bigint[];  v_before_attempts integer[];
     v_lanes integer[];  v_limit integer;  v_least integer;
+    v_from_lines bigint[] := '{}';  v_from_lines_attempts integer[] := '{}';
+    v_line record;  v_lined bigint[] := '{}';  v_half integer;  v_gate integer;
+    -- What gates grant, each at the same place: how many calls, how many of them may be retries, how many went.
+    g_names text[] := '{}';  g_calls integer[];  g_retries integer[];  g_firsts integer[];  g_again integer[];
+    g_full boolean[];  g_left boolean[];
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
     PERFORM redrive.lock_lanes(v_lanes);
@@ -324,6 +350,13 @@ BEGIN
         RETURN;
     END IF;
     answer := 'new';
+    moved := '{}';
+    IF p_gates IS NOT NULL THEN
+        SELECT * INTO g_names, g_calls, g_retries, g_full FROM redrive.granted(p_gates);
+        g_firsts := array_fill(0, ARRAY[cardinality(g_names)]);
+        g_again := g_firsts;
+        g_left := array_fill(false, ARRAY[cardinality(g_names)]);
+    END IF;
     FOR i IN 1 .. cardinality(p_queues) LOOP
         -- One that was made since the lanes were locked is left for the next claim: its lane is not ours.
         SELECT q.id, q.paused INTO v_queue
@@ -334,7 +367,7 @@ BEGIN
         -- Out of time, held or not, due or not: they are claimed in order to be buried.
         IF v_room > 0 THEN
             FOR v_row IN
-                SELECT l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key
+                SELECT l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key, l.line
                 FROM redrive.live AS l
                 WHERE l.queue = v_queue.id AND l.expires_at <= p_now
                   AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
@@ -353,11 +386,41 @@ BEGIN
                 IF v_row.ordering_key IS NOT NULL THEN
                     v_running := coalesce(v_running, redrive.keys_running(v_queue.id)) || v_row.ordering_key;
                 END IF;
+                IF v_row.line IS NOT NULL THEN
+                    UPDATE redrive.live AS l SET line = NULL WHERE l.seq = v_row.seq;
+                END IF;
                 v_room := v_room - 1;
                 EXIT WHEN v_room = 0;
             END LOOP;
         END IF;
         CONTINUE WHEN v_queue.paused;
+        -- The lines, before the due scan with half of the room and after it with what is left: neither starves.
+        FOR v_pass IN 1 .. 2 LOOP
+        v_half := CASE v_pass WHEN 1 THEN (v_room + 1) / 2 ELSE v_room END;
+        FOR g IN 1 .. coalesce(cardinality(g_names), 0) LOOP
+            CONTINUE WHEN v_half <= 0 OR g_calls[g] <= 0;
+            v_line := redrive.next_in_line(v_queue.id, g_names[g], least(v_half, g_calls[g]), g_retries[g], p_kinds,
+                                           v_suspect, p_let_pass[i], p_now, v_running);
+            v_running := v_line.running;
+            g_left[g] := v_line.more;
+            IF v_line.alone IS NOT NULL THEN
+                v_suspect := false;
+                v_alone := v_line.alone;  v_alone_attempt := v_line.alone_attempt;
+                v_alone_ordered := v_line.ordered;
+                alone_at := cardinality(v_seqs) + cardinality(v_line.seqs);
+            END IF;
+            v_seqs := v_seqs || v_line.seqs;  v_attempts := v_attempts || v_line.attempts;
+            v_ordered := v_ordered OR v_line.ordered;
+            g_firsts[g] := g_firsts[g] + v_line.firsts;  g_again[g] := g_again[g] + v_line.again;
+            g_calls[g] := g_calls[g] - v_line.firsts - v_line.again;  g_retries[g] := g_retries[g] - v_line.again;
+            v_from_lines := v_from_lines || v_line.seqs;  v_from_lines_attempts := v_from_lines_attempts || v_line.attempts;
+            IF v_line.alone IS NOT NULL THEN
+                v_from_lines := v_from_lines || v_line.alone;
+                v_from_lines_attempts := v_from_lines_attempts || v_line.alone_attempt;
+            END IF;
+            v_half := v_half - v_line.firsts - v_line.again;  v_room := v_room - v_line.firsts - v_line.again;
+        END LOOP;
+        EXIT WHEN v_pass = 2;
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
             SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms INTO v_cursor FROM redrive.cursors AS c
             WHERE c.queue = v_queue.id AND c.priority = v_band AND c.kinds = v_kinds ORDER BY c.n DESC LIMIT 1;
@@ -367,7 +430,8 @@ BEGIN
             v_at := CASE WHEN v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
             v_turn := ARRAY[0, 0];
             v_end := NULL;
-            v_before := '{}';  v_before_attempts := '{}';
+            -- What has left a line is back in the scan, and runs as soon as this claim is written.
+            v_before := v_from_lines;  v_before_attempts := v_from_lines_attempts;
             v_least := 16;
             v_special := false;
             v_passed := true;
@@ -377,7 +441,8 @@ BEGIN
                 v_limit := greatest(v_room, v_least);
                 v_least := 2000;
                 v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
-                                                p_now, p_now, v_limit, v_special, p_kinds, v_before, v_before_attempts);
+                                                p_now, p_now, v_limit, v_special, p_kinds, v_before, v_before_attempts,
+                                                p_limited);
                 IF v_found.special AND NOT v_special THEN
                     -- Seldom: once more, with what the others do not need.
                     v_special := true;
@@ -418,9 +483,31 @@ BEGIN
                                 EXIT WHEN v_held = c_held;
                                 CONTINUE;
                             END IF;
-                            v_running := v_running || v_found.keys[j];
                         ELSIF v_passed THEN
                             v_moved := redrive.later(v_moved, v_at);
+                        END IF;
+                        IF v_found.gates[j] IS NOT NULL THEN
+                            v_gate := array_position(g_names, v_found.gates[j]);
+                            IF v_gate IS NULL OR g_left[v_gate] OR g_calls[v_gate] <= 0
+                               OR v_found.retries[j] AND g_retries[v_gate] <= 0 THEN
+                                -- Into the line: it is not met again before its gate lets it go.
+                                v_lined := v_lined || v_found.seqs[j];
+                                IF NOT v_found.gates[j] = ANY (moved) THEN
+                                    moved := moved || v_found.gates[j];
+                                END IF;
+                                v_held := v_held + 1;
+                                EXIT WHEN v_held = c_held;
+                                CONTINUE;
+                            END IF;
+                            g_calls[v_gate] := g_calls[v_gate] - 1;
+                            IF v_found.retries[j] THEN
+                                g_retries[v_gate] := g_retries[v_gate] - 1;  g_again[v_gate] := g_again[v_gate] + 1;
+                            ELSE
+                                g_firsts[v_gate] := g_firsts[v_gate] + 1;
+                            END IF;
+                        END IF;
+                        IF v_found.keys[j] IS NOT NULL THEN
+                            v_running := v_running || v_found.keys[j];
                         END IF;
                         IF v_found.suspects[j] THEN
                             v_suspect := false;
@@ -452,7 +539,7 @@ BEGIN
                     v_before_attempts := CASE WHEN v_alone IS NULL THEN v_attempts ELSE v_attempts || v_alone_attempt END;
                 END IF;
             END LOOP;
-            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect, p_kinds));
+            next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect, p_kinds, p_limited));
             v_moved := coalesce(redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]), ARRAY[0, 0]);
             v_took := redrive.now_ms() - v_began;
             IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)] OR v_sweep AND v_took > 0 THEN
@@ -461,7 +548,15 @@ BEGIN
                                             CASE WHEN v_sweep THEN v_took ELSE v_cursor.sweep_ms END);
             END IF;
         END LOOP;
+        IF cardinality(v_lined) > 0 THEN
+            UPDATE redrive.live AS l SET line = (l.failures > 0)::integer WHERE l.seq = ANY (v_lined);
+            v_lined := '{}';
+        END IF;
+        END LOOP;
     END LOOP;
+    IF p_gates IS NOT NULL THEN
+        gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_full, v_lanes);
+    END IF;
     IF cardinality(v_seqs) > 0 THEN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
         SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts FROM unnest(v_seqs) AS s;
@@ -493,7 +588,7 @@ BEGIN
                 THEN NULL ELSE redrive.rest(j) END,
            CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
                 ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
-           CASE WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
+           CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
     FROM redrive.claims AS c
     CROSS JOIN LATERAL unnest(c.seqs, c.attempts) WITH ORDINALITY AS listed (seq, attempt, place)
     JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
@@ -573,7 +668,7 @@ CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     IF p_state = 'waiting' THEN
-        UPDATE redrive.live AS l SET priority = p_priority
+        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL
         WHERE l.seq = p_seq AND l.attempt = p_attempt
           AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
                           WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
@@ -679,6 +774,34 @@ BEGIN
     RETURN 'done';
 END $$;
 
+CREATE FUNCTION redrive.granted(p_gates jsonb, OUT names text[], OUT calls integer[], OUT retries integer[], OUT is_full boolean[]) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    INSERT INTO redrive.gates (name, version, active, state)
+    SELECT p.name, 0, true, p.state
+    FROM jsonb_to_recordset(p_gates) AS p (name text, version bigint, state text) WHERE p.version = 0
+    ORDER BY p.name
+    ON CONFLICT (name) DO NOTHING;
+    PERFORM 1 FROM redrive.gates AS g
+    WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) ORDER BY g.name FOR UPDATE;
+    SELECT coalesce(array_agg(n.name), '{}'), array_agg(least(n.calls, n.places)),
+           array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0)
+    INTO names, calls, retries, is_full
+    FROM (
+        SELECT p.name,
+               least(p.most, redrive.bucket_room(g.next_us, p.floor, p.until, p.cost)) AS calls,
+               redrive.bucket_room(g.retry_us, p.retry_floor, p.retry_until, p.retry_cost) AS retries,
+               CASE WHEN p.places IS NULL THEN 2147483647 ELSE p.places - redrive.calls_to(p.name) END AS places
+        FROM jsonb_to_recordset(p_gates) AS p (
+            name text, version bigint, most integer, floor bigint, until bigint, cost bigint, retry_floor bigint,
+            retry_until bigint, retry_cost bigint, places integer)
+        LEFT JOIN redrive.gates AS g ON g.name = p.name
+        WHERE p.version IS NOT DISTINCT FROM g.version
+        ORDER BY p.name
+    ) AS n;
+END $$;
+
 CREATE FUNCTION redrive.hasten_one(p_seq bigint, p_attempt integer, p_at bigint, p_reason text) RETURNS text
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -686,7 +809,7 @@ CREATE FUNCTION redrive.hasten_one(p_seq bigint, p_attempt integer, p_at bigint,
     SET jit TO 'off'
     AS $$
 BEGIN
-    UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason
+    UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason, line = NULL
     WHERE l.seq = p_seq AND l.attempt = p_attempt
       AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
     WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
@@ -698,6 +821,13 @@ CREATE FUNCTION redrive.instant(p_ms bigint) RETURNS timestamp with time zone
     AS $$
     SELECT to_timestamp(p_ms::double precision / 1000)
 $$;
+
+CREATE FUNCTION redrive.is_gated(p_name text, p_limited text[]) RETURNS boolean
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    RETURN EXISTS (SELECT 1 FROM redrive.gates AS g WHERE g.name = p_name AND g.active) OR p_name LIKE ANY (p_limited);
+END $$;
 
 CREATE FUNCTION redrive.jitter_mistakes(p_jitter jsonb) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
@@ -772,6 +902,67 @@ CREATE FUNCTION redrive.later(a bigint[], b bigint[]) RETURNS bigint[]
     SELECT CASE WHEN a[1] IS NULL OR b > a THEN b ELSE a END
 $$;
 
+CREATE FUNCTION redrive.learn(p_name text, p_version bigint, p_state text, p_active boolean, p_sent bigint, p_at bigint, p_job uuid, p_note text, OUT written boolean, OUT version bigint, OUT active boolean, OUT state text, OUT next_us bigint, OUT retry_us bigint, OUT sent bigint) RETURNS record
+    LANGUAGE plpgsql
+    AS $$
+BEGIN
+    IF p_version = 0 THEN
+        INSERT INTO redrive.gates AS g (name, version, active, state)
+        VALUES (p_name, nextval('redrive.gate_versions'), p_active, p_state)
+        ON CONFLICT (name) DO UPDATE SET version = excluded.version, active = excluded.active, state = excluded.state
+        WHERE g.version = 0;
+    ELSE
+        UPDATE redrive.gates AS g
+        SET version = nextval('redrive.gate_versions'), active = p_active, state = p_state, sent = g.sent - p_sent
+        WHERE g.name = p_name AND g.version = p_version;
+    END IF;
+    written := FOUND;
+    IF written AND p_note IS NOT NULL THEN
+        INSERT INTO redrive.activity (at, job, what, kind, queue, message)
+        VALUES (p_at, p_job, 'destination', '', '', p_note);
+    END IF;
+    SELECT g.version, g.active, g.state, g.next_us, g.retry_us, g.sent
+    INTO version, active, state, next_us, retry_us, sent
+    FROM redrive.gates AS g WHERE g.name = p_name;
+END $$;
+
+CREATE FUNCTION redrive.let_go(p_gates jsonb, p_names text[], p_firsts integer[], p_again integer[], p_full boolean[], p_queues integer[]) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    UPDATE redrive.gates AS g
+    SET next_us = CASE WHEN p.cost = 0 THEN g.next_us
+                       ELSE greatest(g.next_us, p.floor) + (w.firsts + w.again) * p.cost END,
+        retry_us = CASE WHEN p.retry_cost = 0 OR w.again = 0 THEN g.retry_us
+                        ELSE greatest(g.retry_us, p.retry_floor) + w.again * p.retry_cost END - w.firsts * p.credit,
+        sent = g.sent + w.firsts + w.again,
+        version = CASE WHEN p.changes THEN nextval('redrive.gate_versions') ELSE g.version END,
+        state = CASE WHEN p.changes THEN p.state ELSE g.state END
+    FROM unnest(p_names, p_firsts, p_again) AS w (name, firsts, again)
+    JOIN jsonb_to_recordset(p_gates) AS p (
+        name text, version bigint, floor bigint, cost bigint, retry_floor bigint, retry_cost bigint, credit bigint,
+        changes boolean, state text) ON p.name = w.name
+    WHERE g.name = w.name AND w.firsts + w.again > 0 AND p.version IS NOT NULL;
+    RETURN (
+        SELECT jsonb_agg(jsonb_build_object(
+            'name', p.name, 'version', g.version, 'active', g.active, 'state', g.state, 'next_us', g.next_us,
+            'retry_us', g.retry_us, 'sent', g.sent,
+            'went', coalesce((SELECT w.firsts + w.again FROM unnest(p_names, p_firsts, p_again) AS w (name, firsts, again)
+                              WHERE w.name = p.name), -1),
+            'full', coalesce((SELECT w.is_full FROM unnest(p_names, p_full) AS w (name, is_full) WHERE w.name = p.name),
+                             false),
+            'waits', (SELECT min(w.line) FROM (
+                SELECT (SELECT l.line FROM redrive.live AS l
+                        WHERE l.destination = p.name AND l.queue = q.id AND l.line IS NOT NULL
+                        ORDER BY l.destination, l.queue, l.line LIMIT 1) AS line
+                FROM unnest(p_queues) AS q (id)) AS w)))::text
+        FROM jsonb_to_recordset(p_gates) AS p (name text)
+        LEFT JOIN redrive.gates AS g ON g.name = p.name);
+END $$;
+
 CREATE FUNCTION redrive.let_next_go(p_queue integer, p_key text) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -782,6 +973,23 @@ BEGIN
     UPDATE redrive.live SET held = false WHERE seq = (
         SELECT l.seq FROM redrive.live AS l
         WHERE l.queue = p_queue AND l.ordering_key = p_key AND l.held ORDER BY l.seq LIMIT 1);
+END $$;
+
+CREATE FUNCTION redrive.lines() RETURNS SETOF text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_name text := (SELECT l.destination FROM redrive.live AS l WHERE l.line IS NOT NULL
+                    ORDER BY l.destination, l.queue, l.line, l.priority DESC, l.due_at, l.seq LIMIT 1);
+BEGIN
+    WHILE v_name IS NOT NULL LOOP
+        RETURN NEXT v_name;
+        v_name := (SELECT l.destination FROM redrive.live AS l WHERE l.line IS NOT NULL AND l.destination > v_name
+                   ORDER BY l.destination, l.queue, l.line, l.priority DESC, l.due_at, l.seq LIMIT 1);
+    END LOOP;
 END $$;
 
 CREATE FUNCTION redrive.lock_lanes(p_queues integer[]) RETURNS void
@@ -978,7 +1186,7 @@ CREATE FUNCTION redrive.new_id(p_now bigint) RETURNS uuid
     SELECT (lpad(to_hex(p_now), 12, '0') || '7' || substr(replace(gen_random_uuid()::text, '-', ''), 14))::uuid
 $$;
 
-CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean, p_kinds text[]) RETURNS bigint
+CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[], p_turn bigint[], p_suspect boolean, p_kinds text[], p_limited text[]) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 DECLARE
@@ -986,7 +1194,7 @@ DECLARE
 BEGIN
     LOOP
         v_found := redrive.next_in_band(p_queue, p_band, p_at[1], p_at[2], p_turn[1], p_turn[2],
-                                        9223372036854775807, 0, v_limit, true, p_kinds, '{}', '{}');
+                                        9223372036854775807, 0, v_limit, true, p_kinds, '{}', '{}', p_limited);
         FOR j IN 1 .. coalesce(cardinality(v_found.seqs), 0) LOOP
             IF p_suspect OR NOT v_found.suspects[j] THEN
                 RETURN v_found.dues[j];
@@ -1015,7 +1223,7 @@ BEGIN
         ORDER BY l.expires_at LIMIT 1);
 END $$;
 
-CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[], p_taken bigint[], p_taken_attempts integer[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
+CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[], p_taken bigint[], p_taken_attempts integer[], p_limited text[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1026,17 +1234,18 @@ CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due big
 BEGIN
     WITH found AS MATERIALIZED (
         SELECT * FROM (
-            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key
+            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key, l.destination, l.failures
              FROM redrive.live AS l
-             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL
+             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL AND l.line IS NULL
                AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
                AND (l.expires_at IS NULL OR l.expires_at > p_now)
                AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
              ORDER BY l.due_at, l.seq LIMIT p_limit)
             UNION ALL
-            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key
+            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key, l.destination, l.failures
              FROM redrive.live AS l
              WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
+               AND l.line IS NULL
                AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
                AND (l.expires_at IS NULL OR l.expires_at > p_now)
                AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
@@ -1050,14 +1259,64 @@ BEGIN
         UNION ALL
         SELECT * FROM unnest(p_taken, p_taken_attempts)
     ), free AS (
-        SELECT f.* FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
+        SELECT f.*, CASE WHEN f.destination IS NOT NULL AND redrive.is_gated(f.destination, p_limited)
+                         THEN f.destination END AS gate
+        FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
     )
     SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at),
            array_agg(f.suspect) FILTER (WHERE p_special), array_agg(f.ordering_key) FILTER (WHERE p_special),
-           bool_or(f.suspect OR f.ordering_key IS NOT NULL), (SELECT count(*) FROM found),
+           array_agg(f.gate) FILTER (WHERE p_special), array_agg(f.failures > 0) FILTER (WHERE p_special),
+           bool_or(f.suspect OR f.ordering_key IS NOT NULL OR f.gate IS NOT NULL), (SELECT count(*) FROM found),
            (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
-    INTO seqs, attempts, dues, suspects, keys, special, seen, last
+    INTO seqs, attempts, dues, suspects, keys, gates, retries, special, seen, last
     FROM free AS f;
+END $$;
+
+CREATE FUNCTION redrive.next_in_line(p_queue integer, p_to text, p_limit integer, p_retries integer, p_kinds text[], p_suspect boolean, p_let_pass boolean, p_now bigint, p_running text[], OUT seqs bigint[], OUT attempts integer[], OUT alone bigint, OUT alone_attempt integer, OUT ordered boolean, OUT firsts integer, OUT again integer, OUT more boolean, OUT running text[]) RETURNS record
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_row record;  v_turn record;  v_taken bigint[] := '{}';
+BEGIN
+    seqs := '{}';  attempts := '{}';  ordered := false;  firsts := 0;  again := 0;  more := false;  running := p_running;
+    FOR v_row IN
+        SELECT l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key, l.line
+        FROM redrive.live AS l
+        WHERE l.destination = p_to AND l.queue = p_queue AND l.line IS NOT NULL
+          AND (l.expires_at IS NULL OR l.expires_at > p_now)
+          AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
+        ORDER BY l.destination, l.queue, l.line, l.priority DESC, l.due_at, l.seq
+    LOOP
+        IF firsts + again >= p_limit OR v_row.line = 1 AND again >= p_retries THEN
+            more := true;
+            EXIT;
+        END IF;
+        CONTINUE WHEN v_row.suspect AND (NOT p_suspect OR alone IS NOT NULL);
+        IF v_row.ordering_key IS NOT NULL THEN
+            running := coalesce(running, redrive.keys_running(p_queue));
+            v_turn := redrive.take_turn(p_queue, v_row.ordering_key, v_row.seq, p_let_pass, running, p_now);
+            IF NOT v_turn.goes THEN
+                v_taken := v_taken || v_row.seq;
+                CONTINUE;
+            END IF;
+            running := running || v_row.ordering_key;
+            ordered := true;
+        END IF;
+        v_taken := v_taken || v_row.seq;
+        IF v_row.suspect THEN
+            alone := v_row.seq;  alone_attempt := v_row.attempt;
+        ELSE
+            seqs := seqs || v_row.seq;  attempts := attempts || v_row.attempt;
+        END IF;
+        firsts := firsts + (v_row.line = 0)::integer;
+        again := again + (v_row.line = 1)::integer;
+    END LOOP;
+    IF cardinality(v_taken) > 0 THEN
+        UPDATE redrive.live AS l SET line = NULL WHERE l.seq = ANY (v_taken);
+    END IF;
 END $$;
 
 CREATE FUNCTION redrive.notice(p_key text, p_at bigint, p_rule text, p_what text, p_job uuid, p_message text, p_kept bigint) RETURNS bigint
@@ -1569,13 +1828,13 @@ CREATE FUNCTION redrive.stand(p_seq bigint, p_job jsonb) RETURNS void
     LANGUAGE sql
     AS $$
     INSERT INTO redrive.live (seq, id, due_at, queue, attempt, failures, crashes, snoozes, holds, interruptions,
-                              generation, priority, last_delay_ms, expires_at, reason, ordering_key)
+                              generation, priority, last_delay_ms, expires_at, reason, ordering_key, destination)
     SELECT p_seq, j.id, j.due_at, j.queue, j.attempt, j.failures, j.crashes, j.snoozes, j.holds, j.interruptions,
-           j.generation, j.priority, j.last_delay_ms, j.expires_at, j.reason, j.ordering_key
+           j.generation, j.priority, j.last_delay_ms, j.expires_at, j.reason, j.ordering_key, j.destination
     FROM jsonb_to_record(p_job) AS j (
         id uuid, due_at bigint, queue integer, attempt integer, failures integer, crashes integer, snoozes integer,
         holds integer, interruptions integer, generation integer, priority smallint, last_delay_ms bigint,
-        expires_at bigint, reason text, ordering_key text)
+        expires_at bigint, reason text, ordering_key text, destination text)
 $$;
 
 CREATE FUNCTION redrive.steer(p_lanes integer[], p_jobs jsonb, p_tally jsonb, OUT done bigint[], OUT changed bigint[]) RETURNS record
@@ -1895,7 +2154,9 @@ CREATE TABLE redrive.live (
     last_delay_ms bigint,
     expires_at bigint,
     reason text,
-    ordering_key text
+    ordering_key text,
+    destination text,
+    line smallint
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
@@ -1979,6 +2240,7 @@ CREATE VIEW redrive.standing AS
                    FROM redrive.jobs j
                   WHERE (j.id = l.id))) AS changed_at,
                 CASE
+                    WHEN (l.line IS NOT NULL) THEN 'held'::text
                     WHEN l.held THEN 'order'::text
                     ELSE COALESCE(l.reason, 'scheduled'::text)
                 END AS reason,
@@ -2190,6 +2452,24 @@ CREATE VIEW redrive.failed_jobs AS
   WHERE ((o.state = ANY (ARRAY['waiting'::text, 'running'::text, 'dead'::text])) AND ((o.state = 'dead'::text) OR (o.failures > 0) OR (o.crashes > 0) OR (EXISTS ( SELECT 1
            FROM redrive.jobs j
           WHERE ((j.id = o.stands) AND j.external)))));
+
+CREATE SEQUENCE redrive.gate_versions
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE redrive.gates (
+    name text NOT NULL,
+    version bigint NOT NULL,
+    active boolean NOT NULL,
+    next_us bigint DEFAULT 0 NOT NULL,
+    retry_us bigint DEFAULT 0 NOT NULL,
+    sent bigint DEFAULT 0 NOT NULL,
+    state text NOT NULL
+)
+WITH (fillfactor='50');
 
 CREATE TABLE redrive.jobs_other (
     id uuid NOT NULL,
@@ -2436,6 +2716,9 @@ ALTER TABLE ONLY redrive.dead
 ALTER TABLE ONLY redrive.edits
     ADD CONSTRAINT edits_pkey PRIMARY KEY (job, n);
 
+ALTER TABLE ONLY redrive.gates
+    ADD CONSTRAINT gates_pkey PRIMARY KEY (name);
+
 ALTER TABLE ONLY redrive.holders
     ADD CONSTRAINT holders_pkey PRIMARY KEY (id);
 
@@ -2513,13 +2796,15 @@ CREATE INDEX jobs_parent ON ONLY redrive.jobs USING btree (parent) WHERE (parent
 
 CREATE INDEX jobs_other_parent_idx ON redrive.jobs_other USING btree (parent) WHERE (parent IS NOT NULL);
 
-CREATE INDEX live_due ON redrive.live USING btree (queue, priority, due_at, seq) WHERE (ordering_key IS NULL);
+CREATE INDEX live_due ON redrive.live USING btree (queue, priority, due_at, seq) WHERE ((ordering_key IS NULL) AND (line IS NULL));
 
 CREATE INDEX live_expires ON redrive.live USING btree (queue, expires_at) WHERE (expires_at IS NOT NULL);
 
+CREATE INDEX live_line ON redrive.live USING btree (destination, queue, line, priority DESC, due_at, seq) WHERE (line IS NOT NULL);
+
 CREATE INDEX live_order ON redrive.live USING btree (queue, ordering_key, seq) WHERE (ordering_key IS NOT NULL);
 
-CREATE INDEX live_turn ON redrive.live USING btree (queue, priority, due_at, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT held));
+CREATE INDEX live_turn ON redrive.live USING btree (queue, priority, due_at, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT held) AND (line IS NULL));
 
 CREATE INDEX policies_body ON redrive.policies USING btree (hashtextextended(body, (0)::bigint), hashtextextended(body, (1)::bigint));
 

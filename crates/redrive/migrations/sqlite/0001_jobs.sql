@@ -50,6 +50,7 @@ CREATE TABLE redrive_live (
     queue         INTEGER NOT NULL,
     priority      INTEGER NOT NULL,
     due_at        INTEGER NOT NULL,
+    -- 0 in the due scan, 1 behind another of its ordering key, 2 and 3 in its destination's line: first attempt, retry.
     held          INTEGER NOT NULL DEFAULT 0,
     attempt       INTEGER NOT NULL DEFAULT 0,
     failures      INTEGER NOT NULL DEFAULT 0,
@@ -61,11 +62,22 @@ CREATE TABLE redrive_live (
     reason        TEXT,
     last_delay_ms INTEGER,
     expires_at    INTEGER,
-    ordering_key  TEXT
+    ordering_key  TEXT,
+    destination   TEXT
 ) STRICT;
 CREATE INDEX redrive_live_due ON redrive_live (queue, priority, due_at) WHERE held = 0;
 CREATE INDEX redrive_live_expires ON redrive_live (queue, expires_at) WHERE expires_at IS NOT NULL;
 CREATE INDEX redrive_live_order ON redrive_live (queue, ordering_key, seq) WHERE ordering_key IS NOT NULL;
+CREATE INDEX redrive_live_line ON redrive_live (destination, queue, held, priority DESC, due_at, seq) WHERE held >= 2;
+
+-- Destinations that have something to say: how they stand, and what changes with every call.
+CREATE TABLE redrive_gates (
+    name     TEXT NOT NULL PRIMARY KEY,
+    state    TEXT NOT NULL,
+    next_us  INTEGER NOT NULL,
+    retry_us INTEGER NOT NULL,
+    sent     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Unique among jobs that are not final.
 CREATE TABLE redrive_keys (

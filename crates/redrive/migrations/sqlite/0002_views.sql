@@ -14,7 +14,7 @@ SELECT 'waiting' AS state, l.seq, l.due_at AS at, l.due_at AS next_at, l.attempt
        l.expires_at, NULL AS holder, NULL AS claimed_at, NULL AS finished_at,
        coalesce((SELECT a.ended_at FROM redrive_attempts AS a WHERE a.seq = l.seq ORDER BY a.attempt DESC LIMIT 1),
                 (SELECT j.created_at FROM redrive_jobs AS j WHERE j.seq = l.seq)) AS changed_at,
-       CASE WHEN l.held THEN 'order' ELSE coalesce(l.reason, 'scheduled') END AS reason, NULL AS fingerprint
+       CASE l.held WHEN 0 THEN coalesce(l.reason, 'scheduled') WHEN 1 THEN 'order' ELSE 'held' END AS reason, NULL AS fingerprint
 FROM redrive_live AS l WHERE (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive_running AS r)
 UNION ALL
 SELECT 'running', l.seq, l.due_at, NULL, l.attempt, l.failures, l.crashes, l.expires_at, r.holder, r.claimed_at,

@@ -113,7 +113,7 @@ SELECT 'waiting' AS state, l.seq, l.due_at AS at, l.due_at AS next_at, l.attempt
        l.expires_at, NULL AS holder, NULL AS claimed_at, NULL AS finished_at,
        coalesce((SELECT a.ended_at FROM redrive_attempts AS a WHERE a.seq = l.seq ORDER BY a.attempt DESC LIMIT 1),
                 (SELECT j.created_at FROM redrive_jobs AS j WHERE j.seq = l.seq)) AS changed_at,
-       CASE WHEN l.held THEN 'order' ELSE coalesce(l.reason, 'scheduled') END AS reason, NULL AS fingerprint
+       CASE l.held WHEN 0 THEN coalesce(l.reason, 'scheduled') WHEN 1 THEN 'order' ELSE 'held' END AS reason, NULL AS fingerprint
 FROM redrive_live AS l WHERE (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive_running AS r)
 UNION ALL
 SELECT 'running', l.seq, l.due_at, NULL, l.attempt, l.failures, l.crashes, l.expires_at, r.holder, r.claimed_at,
@@ -206,6 +206,14 @@ CREATE TABLE redrive_edits (
     PRIMARY KEY (seq, n)
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE redrive_gates (
+    name     TEXT NOT NULL PRIMARY KEY,
+    state    TEXT NOT NULL,
+    next_us  INTEGER NOT NULL,
+    retry_us INTEGER NOT NULL,
+    sent     INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE redrive_holders (
     id       TEXT NOT NULL PRIMARY KEY,
     name     TEXT NOT NULL,
@@ -246,6 +254,7 @@ CREATE TABLE redrive_live (
     queue         INTEGER NOT NULL,
     priority      INTEGER NOT NULL,
     due_at        INTEGER NOT NULL,
+    -- 0 in the due scan, 1 behind another of its ordering key, 2 and 3 in its destination's line: first attempt, retry.
     held          INTEGER NOT NULL DEFAULT 0,
     attempt       INTEGER NOT NULL DEFAULT 0,
     failures      INTEGER NOT NULL DEFAULT 0,
@@ -257,7 +266,8 @@ CREATE TABLE redrive_live (
     reason        TEXT,
     last_delay_ms INTEGER,
     expires_at    INTEGER,
-    ordering_key  TEXT
+    ordering_key  TEXT,
+    destination   TEXT
 ) STRICT;
 
 CREATE TABLE redrive_meta (
@@ -320,5 +330,7 @@ CREATE INDEX redrive_jobs_parent ON redrive_jobs (parent) WHERE parent IS NOT NU
 CREATE INDEX redrive_live_due ON redrive_live (queue, priority, due_at) WHERE held = 0;
 
 CREATE INDEX redrive_live_expires ON redrive_live (queue, expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE INDEX redrive_live_line ON redrive_live (destination, queue, held, priority DESC, due_at, seq) WHERE held >= 2;
 
 CREATE INDEX redrive_live_order ON redrive_live (queue, ordering_key, seq) WHERE ordering_key IS NOT NULL;

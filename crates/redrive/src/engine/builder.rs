@@ -8,10 +8,12 @@ use tokio::sync::broadcast;
 
 #[cfg(feature = "testing")]
 use super::CrashPlan;
+use super::destinations::Known;
 use super::handler::{Handler, Registry};
 use super::{EVENTS_MAX, Engine, Ids, Inner};
 use crate::clock::{Clock, Rng, Timestamp};
 use crate::error::{Error, Result};
+use crate::gate::{Limits, Rules, pattern_problem};
 use crate::job::{DEFAULT_QUEUE, Payload};
 use crate::queue::{Queue, Retention};
 use crate::store::Store;
@@ -27,6 +29,7 @@ pub struct Builder {
     grace: Duration,
     retention: Retention,
     name: Option<String>,
+    rules: Rules,
     problems: Vec<String>,
     #[cfg(feature = "testing")]
     crash: CrashPlan,
@@ -44,6 +47,7 @@ impl Builder {
             grace: Duration::from_secs(30),
             retention: Retention::default(),
             name: None,
+            rules: Rules::default(),
             problems: Vec::new(),
             #[cfg(feature = "testing")]
             crash: CrashPlan::default(),
@@ -55,6 +59,16 @@ impl Builder {
     pub fn queue(mut self, queue: Queue) -> Builder {
         self.problems.extend(queue.problems());
         self.queues.insert(queue.name.clone(), queue);
+        self
+    }
+
+    /// What the destinations that match may be asked to bear: a name, or a pattern such as `*.example.org`.
+    #[must_use]
+    pub fn destination(mut self, pattern: impl Into<String>, limits: Limits) -> Builder {
+        let pattern = pattern.into();
+        let problems = pattern_problem(&pattern).into_iter().chain(limits.problems());
+        self.problems.extend(problems.map(|problem| format!("destination {pattern:?}: {problem}")));
+        self.rules.set(pattern, Some(limits));
         self
     }
 
@@ -150,6 +164,7 @@ impl Builder {
             queues: self.queues,
             kinds: self.handlers.claimed_kinds(),
             handlers: self.handlers,
+            known: Known::new(self.rules),
             events: broadcast::Sender::new(EVENTS_MAX),
             ids: Mutex::new(ids),
             desks: Mutex::default(),

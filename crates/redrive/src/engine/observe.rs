@@ -229,6 +229,7 @@ impl Inner {
                 Command::RetryNow => Happening::Retried,
                 Command::Reschedule(due_at) => Happening::Rescheduled { due_at },
                 Command::Redrive => Happening::Redriven,
+                Command::Hurry => Happening::Retried,
                 Command::Delete => Happening::Deleted,
             };
             self.send(now, *job, &nothing, &nothing, what);

@@ -131,7 +131,9 @@ impl Engine {
         since: Timestamp,
     ) -> Result<Settled> {
         let now = self.inner.clock.now();
-        let settlements = Arc::new(vec![attempt::settlement(lease, Arc::new(job), outcome, since, now)]);
+        let mut settlements = vec![attempt::settlement(lease, Arc::new(job), outcome, since, now)];
+        self.inner.learn(&mut settlements).await?;
+        let settlements = Arc::new(settlements);
         let answers = self.inner.store.settle(settlements.clone()).await?;
         self.inner.settled(&settlements, &answers);
         Ok(answers.first().copied().unwrap_or(Settled::Refused))

@@ -24,9 +24,14 @@ pub(super) async fn run(desk: Arc<Desk>, tray: usize) {
             tray.filled.notified().await;
             continue;
         }
-        let (batch, seats) = desk.batch(ended);
-        let batch = Arc::new(batch);
+        let (mut batch, seats) = desk.batch(ended);
         let mut pause = RETRY_FIRST;
+        while let Err(error) = desk.inner.learn(&mut batch).await {
+            tracing::error!(%error, "Cannot write what was learned of destinations; trying again");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MAX);
+        }
+        let batch = Arc::new(batch);
         let answers = loop {
             match desk.inner.store.settle(batch.clone()).await {
                 Ok(answers) => break answers,

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::attempt::{self, Stop, Why};
 use super::settling::{self, Seat, Tray};
-use super::{Inner, upkeep};
+use super::{Inner, destinations, upkeep};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId};
@@ -132,11 +132,13 @@ impl Shift {
         desk.inner.on_duty(&desk);
         // Before the first claim: what dead processes left is work to be done, and must not look like work in hand.
         upkeep::end_the_gone(&desk).await?;
+        desk.inner.look_up_limits().await?;
         let mut tasks = JoinSet::new();
         for tray in 0..desk.trays.len() {
             tasks.spawn(settling::run(desk.clone(), tray));
         }
         tasks.spawn(upkeep::run(desk.clone()));
+        tasks.spawn(destinations::follow_limits(desk.clone()));
         Ok(Shift { desk, tasks, pause: RETRY_FIRST, unanswered: None })
     }
 

@@ -127,10 +127,12 @@ pub enum Reason {
     ByHand,
     /// Another job of its ordering key is before it.
     Order,
+    /// Its destination takes nothing now, or no more than it gets.
+    Held,
 }
 
 impl Reason {
-    const ALL: [Reason; 9] = [
+    const ALL: [Reason; 10] = [
         Reason::Scheduled,
         Reason::Backoff,
         Reason::RetryAfter,
@@ -140,6 +142,7 @@ impl Reason {
         Reason::Unhandled,
         Reason::ByHand,
         Reason::Order,
+        Reason::Held,
     ];
 
     /// The word, as stores write it.
@@ -154,6 +157,7 @@ impl Reason {
             Reason::Unhandled => "unhandled",
             Reason::ByHand => "by_hand",
             Reason::Order => "order",
+            Reason::Held => "held",
         }
     }
 
@@ -204,10 +208,12 @@ pub enum Ending {
     Expired,
     /// A person took the job back while it ran.
     Cancelled,
+    /// Its destination is down or asked for less: it is held, and nothing was counted.
+    Held,
 }
 
 impl Ending {
-    const ALL: [Ending; 8] = [
+    const ALL: [Ending; 9] = [
         Ending::Succeeded,
         Ending::Failed,
         Ending::Snoozed,
@@ -216,6 +222,7 @@ impl Ending {
         Ending::Unhandled,
         Ending::Expired,
         Ending::Cancelled,
+        Ending::Held,
     ];
 
     /// The word, as stores write it.
@@ -229,6 +236,7 @@ impl Ending {
             Ending::Unhandled => "unhandled",
             Ending::Expired => "expired",
             Ending::Cancelled => "cancelled",
+            Ending::Held => "held",
         }
     }
 

@@ -18,8 +18,8 @@ use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
 use crate::store::{
-    Call, Claim, Claimed, Enqueued, Expiry, Filter, Group, HolderId, JobDetail, Operations, PAGE_MAX, Page,
-    Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Destinations, Enqueued, Expiry, Filter, Group, HolderId, JobDetail, Operations,
+    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
 /// One caller's way to a store: calls are delayed, refused, or carried out and reported as failed; each is written
@@ -208,6 +208,10 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
 
     fn operations(&self) -> &dyn Operations {
         self.inner.operations()
+    }
+
+    fn destinations(&self) -> &dyn Destinations {
+        self.inner.destinations()
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -14,8 +14,8 @@ use crate::queue::{OnRetry, Retention};
 use crate::span::{hours, secs};
 use crate::stats::Activity;
 use crate::store::{
-    Call, Claim, ClaimId, Claimed, Enqueued, Expiry, Filter, Group, HolderId, How, JobDetail, Lease,
-    Operations, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, ClaimId, Claimed, Destinations, Enqueued, Expiry, Filter, Group, HolderId, How, JobDetail,
+    Lease, Operations, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 
 /// Where a bug lives.
@@ -287,6 +287,10 @@ impl<S: Store + ?Sized> Store for Planted<S> {
 
     fn operations(&self) -> &dyn Operations {
         self.inner.operations()
+    }
+
+    fn destinations(&self) -> &dyn Destinations {
+        self.inner.destinations()
     }
 
     async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {

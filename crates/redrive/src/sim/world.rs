@@ -194,6 +194,7 @@ impl World {
             Command::Cancel => engine.cancel(*id).await,
             Command::RetryNow => engine.retry_now(*id).await,
             Command::Reschedule(at) => engine.reschedule(*id, at).await,
+            Command::Hurry => engine.say("", crate::gate::Word::Up).await,
             Command::Redrive => engine.redrive(*id).await,
             Command::Delete => engine.delete(*id).await,
         };

@@ -1,6 +1,7 @@
 //! The reference: everything in one map behind one lock, each rule written down as directly as it can be said.
 //! What the other stores do fast, this one does plainly, and they are compared with it.
 
+mod gating;
 mod operations;
 mod world;
 
@@ -13,11 +14,13 @@ use tokio::sync::watch;
 use self::world::World;
 use super::operations::Operations;
 use super::{
-    CALLS_KEPT, Call, Claim, ClaimId, Claimed, Enqueued, Expired, Expiry, Filter, Group, HolderId, JobDetail,
-    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    CALLS_KEPT, Call, Claim, ClaimId, Claimed, Destination, Destinations, Enqueued, Expired, Expiry, Filter,
+    Group, HolderId, JobDetail, Observed, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement,
+    Store,
 };
 use crate::clock::Timestamp;
 use crate::error::Result;
+use crate::gate::{Change, Gate, Report, Rules, Word};
 use crate::job::{Job, JobId, Json};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
@@ -71,6 +74,10 @@ impl Store for MemoryStore {
     }
 
     fn operations(&self) -> &dyn Operations {
+        self
+    }
+
+    fn destinations(&self) -> &dyn Destinations {
         self
     }
 
@@ -219,5 +226,46 @@ impl Store for MemoryStore {
         drop(world);
         self.changed();
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Destinations for MemoryStore {
+    fn limit(&self, rules: Arc<Rules>) {
+        self.world().gates.limit(rules);
+        self.changed();
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        self.world().gates.rules()
+    }
+
+    async fn observe(&self, reports: &[Report], now: Timestamp) -> Result<Observed> {
+        let mut world = self.world();
+        let mut observed = Observed::default();
+        for report in reports {
+            let (blame, change) = world.observe(report, now);
+            observed.blames.push(blame);
+            observed.changes.extend(change);
+        }
+        Ok(observed)
+    }
+
+    async fn tell(&self, destination: &str, word: Word, now: Timestamp) -> Result<Option<Change>> {
+        let change = self.world().tell(destination, word, now);
+        self.changed();
+        Ok(change)
+    }
+
+    async fn list(&self, _now: Timestamp) -> Result<Vec<Destination>> {
+        let world = self.world();
+        let rules = world.gates.rules();
+        let of = |(name, gate): (&Arc<str>, &Gate)| Destination {
+            name: name.clone(),
+            gate: gate.clone(),
+            limits: rules.of(name),
+            held: world.held_for(name),
+        };
+        Ok(world.gates.iter().map(of).collect())
     }
 }

@@ -9,6 +9,7 @@ mod database;
 mod doctor;
 mod enqueue;
 mod fault;
+mod gating;
 mod listen;
 mod migrate;
 mod operations;
@@ -32,8 +33,8 @@ use self::codec::Names;
 use self::database::Database;
 use self::fault::Fault;
 use super::{
-    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, Operations,
-    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    Call, Claim, Claimed, Destinations, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
+    Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
@@ -57,6 +58,7 @@ struct Inner {
     gate: enqueue::Gate,
     changes: watch::Sender<u64>,
     held: operations::Held,
+    gating: gating::Gating,
     /// Something came in that other processes may be waiting for.
     news: Notify,
     /// Tells one's own notifications from others'.
@@ -148,6 +150,7 @@ impl PostgresStore {
             gate: enqueue::Gate::default(),
             changes: watch::Sender::new(0),
             held: operations::Held::default(),
+            gating: gating::Gating::default(),
             news: Notify::new(),
             name: format!("{:016x}", Rng::from_os().next_u64()),
             clock,
@@ -162,6 +165,7 @@ impl PostgresStore {
         tasks.spawn(time::follow(inner.clone()));
         tasks.spawn(listen::look(inner.clone()));
         tasks.spawn(operations::look(inner.clone()));
+        tasks.spawn(gating::look(inner.clone()));
         if let Some(config) = listen {
             tasks.spawn(listen::listen(inner.clone(), config));
             tasks.spawn(listen::notify(inner.clone()));
@@ -273,6 +277,10 @@ impl Store for PostgresStore {
     }
 
     fn operations(&self) -> &dyn Operations {
+        self
+    }
+
+    fn destinations(&self) -> &dyn Destinations {
         self
     }
 

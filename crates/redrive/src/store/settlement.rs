@@ -41,6 +41,7 @@ impl Settlement {
             && *ending == Ending::Failed
             && ledger.crashes == 0
             && self.job.extras().ordering_key.is_none()
+            && self.job.extras().destination.is_none()
             && self.job.expires_with(ledger).is_none_or(|over| over > self.ended_at)
     }
 

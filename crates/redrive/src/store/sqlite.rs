@@ -9,6 +9,7 @@ mod codec;
 mod core;
 mod doctor;
 mod enqueue;
+mod gating;
 mod open;
 mod operations;
 mod read;
@@ -27,10 +28,11 @@ use tokio::sync::watch;
 use self::claim::{Read, Taken};
 use self::codec::Names;
 use self::core::{Core, Running, SharedRunning};
+use self::gating::SharedGates;
 use self::writer::Writer;
 use super::{
-    Call, Claim, Claimed, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail, Operations,
-    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store,
+    Call, Claim, Claimed, Destinations, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
+    Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -47,6 +49,7 @@ pub struct SqliteStore {
     writer: Writer,
     readers: Arc<Readers>,
     running: SharedRunning,
+    gates: SharedGates,
     changes: watch::Sender<u64>,
     path: PathBuf,
     _lock: Option<File>,
@@ -142,13 +145,14 @@ impl SqliteStore {
         let running = Arc::new(RwLock::new(Running::default()));
         let (file, settings) = (path.to_owned(), options.clone());
         let open = Box::new(move || open::writer(&file, &settings));
-        let mut core = Core::open(open, running.clone()).map_err(Fault::into_error)?;
+        let gates = SharedGates::default();
+        let mut core = Core::open(open, running.clone(), gates.clone()).map_err(Fault::into_error)?;
         core.release_holders().map_err(Fault::into_error)?;
         let changes = watch::Sender::new(0);
         let writer = Writer::start(core, changes.clone())?;
         let readers =
             Arc::new(Readers { path: path.to_owned(), options: options.clone(), idle: Mutex::default() });
-        Ok(SqliteStore { writer, readers, running, changes, path: path.to_owned(), _lock: lock })
+        Ok(SqliteStore { writer, readers, running, gates, changes, path: path.to_owned(), _lock: lock })
     }
 
     async fn read<T: Send + 'static>(
@@ -236,6 +240,10 @@ impl Store for SqliteStore {
     }
 
     fn operations(&self) -> &dyn Operations {
+        self
+    }
+
+    fn destinations(&self) -> &dyn Destinations {
         self
     }
 

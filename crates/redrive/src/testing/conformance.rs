@@ -7,6 +7,7 @@
 pub mod again;
 pub mod claim;
 pub mod enqueue;
+pub mod gates;
 pub mod keep;
 mod kit;
 pub mod lease;
@@ -129,6 +130,21 @@ macro_rules! conformance_cases {
                 a_renewal_names_what_was_taken_away_until_its_holder_tries_to_settle_it
                 a_job_that_kills_its_process_again_and_again_is_dead_and_its_neighbour_is_not
             }
+            gates {
+                a_shut_gate_holds_its_own_jobs_and_no_others
+                an_ungated_destination_costs_nothing_and_has_nothing_to_say
+                jobs_that_fail_in_a_row_shut_it_and_one_at_a_time_asks
+                a_probe_whose_process_died_is_not_waited_for_for_ever
+                a_retry_after_shuts_it_until_then_and_says_when
+                a_rate_is_kept_over_all_who_claim
+                places_are_counted_from_what_runs_and_free_again_when_it_ends_or_dies
+                first_attempts_go_before_retries_of_the_same_destination
+                what_is_held_can_be_cancelled_hurried_and_run_out_of_time
+                what_waits_after_a_failure_is_due_when_it_is_hurried
+                an_ordering_key_is_kept_through_a_shut_gate
+                a_job_that_gets_another_destination_leaves_the_line
+                what_becomes_of_a_gate_is_in_the_activity_log
+            }
             order {
                 jobs_of_one_key_run_one_at_a_time_in_order
                 a_blocked_key_blocks_only_itself
@@ -197,6 +213,7 @@ mod tests {
         let concepts = [
             include_str!("conformance/claim.rs"),
             include_str!("conformance/enqueue.rs"),
+            include_str!("conformance/gates.rs"),
             include_str!("conformance/keep.rs"),
             include_str!("conformance/lease.rs"),
             include_str!("conformance/look.rs"),

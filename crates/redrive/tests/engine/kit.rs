@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use redrive::{
-    Activity, Admission, Builder, Call, Claim, Claimed, Clock, Command, Engine, Enqueued, Error, ErrorKind,
-    Event, Expiry, Filter, Group, Happening, HolderId, JobDetail, JobId, Json, MemoryStore, Operations, Page,
-    Paged, Payload, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store, Timestamp, testing,
+    Activity, Admission, Builder, Call, Claim, Claimed, Clock, Command, Destinations, Engine, Enqueued,
+    Error, ErrorKind, Event, Expiry, Filter, Group, Happening, HolderId, JobDetail, JobId, Json, MemoryStore,
+    Operations, Page, Paged, Payload, QueueCounts, Renewal, Result, Retention, Settled, Settlement, Store,
+    Timestamp, testing,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -249,6 +250,9 @@ impl Store for Moody {
     }
     fn operations(&self) -> &dyn Operations {
         self.inner.operations()
+    }
+    fn destinations(&self) -> &dyn Destinations {
+        self.inner.destinations()
     }
     fn changes(&self) -> watch::Receiver<u64> {
         self.inner.changes()

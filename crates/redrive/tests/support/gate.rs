@@ -87,6 +87,9 @@ impl<S: Store> Store for Gate<S> {
     fn operations(&self) -> &dyn redrive::Operations {
         self.store.operations()
     }
+    fn destinations(&self) -> &dyn redrive::Destinations {
+        self.store.destinations()
+    }
     fn changes(&self) -> watch::Receiver<u64> {
         self.silence.as_ref().map_or_else(|| self.store.changes(), watch::Sender::subscribe)
     }

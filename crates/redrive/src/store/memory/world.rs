@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::operations::Books;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Gates;
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, OnConflict, State};
 use crate::machine::{self, Admission, Command, Steer, Transition};
 use crate::operate::EditRecord;
@@ -30,6 +31,7 @@ pub(super) struct World {
     pub(super) calls: BTreeMap<String, (String, Vec<Enqueued>, Timestamp)>,
     pub(super) records: BTreeMap<(String, String), Json>,
     pub(super) books: Books,
+    pub(super) gates: Gates,
 }
 
 #[derive(Debug)]
@@ -165,8 +167,12 @@ impl World {
                 if (row.job.is_suspect() && !suspect) || !self.may_start(&row.job, want.on_retry, now) {
                     continue;
                 }
-                let id = if row.job.is_suspect() { alone } else { batch };
-                suspect &= !row.job.is_suspect();
+                let is_suspect = row.job.is_suspect();
+                if !self.passes(seq, now) {
+                    continue;
+                }
+                let id = if is_suspect { alone } else { batch };
+                suspect &= !is_suspect;
                 claimed.jobs.push(self.take(seq, id, claim.holder, now));
                 taken += 1;
             }
@@ -192,7 +198,9 @@ impl World {
                 let State::Waiting { due_at, .. } = row.job.state else { return None };
                 let over = row.job.expires_at().is_some_and(|at| at <= now);
                 let due = due_at <= now && !self.paused.contains(&want.queue) && is_among(kinds, &row.job);
-                (over || due).then_some((!over, -i32::from(row.job.priority), due_at, row.job.seq))
+                // First attempts go before retries of the same destination.
+                let behind = self.is_gated(&row.job, now) && row.job.ledger.failures > 0;
+                (over || due).then_some((!over, behind, -i32::from(row.job.priority), due_at, row.job.seq))
             })
             .collect();
         found.sort();
@@ -252,7 +260,8 @@ impl World {
                 let free = is_among(kinds, &row.job)
                     && !self.paused.contains(&want.queue)
                     && (due_at > now || self.may_start(&row.job, want.on_retry, now));
-                match (free.then_some(due_at), row.job.expires_at()) {
+                let due_at = free.then(|| self.passes_at(&row.job, due_at, now)).flatten();
+                match (due_at, row.job.expires_at()) {
                     (Some(due_at), Some(over)) => Some(due_at.min(over)),
                     (due_at, over) => due_at.or(over),
                 }

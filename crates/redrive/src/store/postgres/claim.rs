@@ -17,6 +17,9 @@ use crate::machine;
 use crate::queue::OnRetry;
 use crate::store::{Claim, ClaimId, Claimed, Lease};
 
+/// How often a claim is decided anew because gates are others than they were.
+const DECISIONS_MAX: u32 = 4;
+
 impl Inner {
     pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
         for want in &claim.wants {
@@ -30,26 +33,47 @@ impl Inner {
         let let_pass: Vec<bool> = claim.wants.iter().map(|want| want.on_retry == OnRetry::LetPass).collect();
         let kinds: Option<Vec<&str>> =
             claim.kinds.as_ref().map(|kinds| kinds.iter().map(|kind| &**kind).collect());
-        let (answer, rows) = self
-            .database
-            .two(
-                (
-                    include_str!("claim.sql"),
-                    &[
-                        (&holder, Type::UUID),
-                        (&ids[0], Type::UUID),
-                        (&ids[1], Type::UUID),
-                        (&queues, Type::TEXT_ARRAY),
-                        (&limits, Type::INT4_ARRAY),
-                        (&let_pass, Type::BOOL_ARRAY),
-                        (&claim.suspect, Type::BOOL),
-                        (&now.as_millis(), Type::INT8),
-                        (&kinds, Type::TEXT_ARRAY),
-                    ],
-                ),
-                (include_str!("claimed.sql"), &[(&&ids[..], Type::UUID_ARRAY)]),
-            )
-            .await?;
+        let mut tries = 0;
+        let (answer, rows) = loop {
+            let (limited, gates) = self.gating.offers(now);
+            let (answer, rows) = self
+                .database
+                .two(
+                    (
+                        include_str!("claim.sql"),
+                        &[
+                            (&holder, Type::UUID),
+                            (&ids[0], Type::UUID),
+                            (&ids[1], Type::UUID),
+                            (&queues, Type::TEXT_ARRAY),
+                            (&limits, Type::INT4_ARRAY),
+                            (&let_pass, Type::BOOL_ARRAY),
+                            (&claim.suspect, Type::BOOL),
+                            (&now.as_millis(), Type::INT8),
+                            (&kinds, Type::TEXT_ARRAY),
+                            (&limited, Type::TEXT_ARRAY),
+                            (&gates, Type::TEXT),
+                        ],
+                    ),
+                    (include_str!("claimed.sql"), &[(&&ids[..], Type::UUID_ARRAY)]),
+                )
+                .await?;
+            let unknown = {
+                let answer = only(&answer)?;
+                let moved: Option<Vec<&str>> = answer.try_get(4)?;
+                self.gating.after_claim(answer.try_get(3)?, &moved.unwrap_or_default())
+            };
+            if !unknown.is_empty() {
+                self.look_at_gates(i64::MAX, &unknown).await?;
+            }
+            tries += 1;
+            // Where a gate was another than the one that was decided from, or was not known, it is decided again: nothing
+            // has been handed out under these ids.
+            let is_ready = self.gating.next_at(now).is_some_and(|at| at <= now);
+            if tries == DECISIONS_MAX || !is_ready || !rows.is_empty() {
+                break (answer, rows);
+            }
+        };
         let answer = only(&answer)?;
         let word: &str = answer.try_get(0)?;
         if word == "gone" {
@@ -71,7 +95,8 @@ impl Inner {
         let alone_at = usize::try_from(alone_at.unwrap_or(0)).unwrap_or(0).min(jobs.len());
         jobs.splice(alone_at..alone_at, alone);
         let next_due: Option<i64> = answer.try_get(1)?;
-        Ok(Claimed { jobs, next_due: next_due.map(Timestamp::from_millis) })
+        let next_due = next_due.map(Timestamp::from_millis).into_iter().chain(self.gating.next_at(now)).min();
+        Ok(Claimed { jobs, next_due })
     }
 
     /// Reads what claims list, in their order. The jobs wait, as far as their state says.

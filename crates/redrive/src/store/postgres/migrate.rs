@@ -18,6 +18,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0007_views.sql"),
     include_str!("../../../migrations/postgres/0008_enqueue_function.sql"),
     include_str!("../../../migrations/postgres/0009_operations.sql"),
+    include_str!("../../../migrations/postgres/0010_gates.sql"),
 ];
 
 /// The schema that this program makes.

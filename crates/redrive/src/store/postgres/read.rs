@@ -283,7 +283,7 @@ const LIVE: Part = Part {
          WHERE s.seq BETWEEN r.lowest AND r.highest AND r.seq = s.seq AND r.attempt = s.attempt LIMIT 1)",
         "s.due_at",
     ],
-    waits: "CASE WHEN s.held THEN 'order' ELSE s.reason END, s.last_delay_ms",
+    waits: "CASE WHEN s.line IS NOT NULL THEN 'held' WHEN s.held THEN 'order' ELSE s.reason END, s.last_delay_ms",
     end: "NULL::bigint, NULL::text, NULL::text",
 };
 const DONE: Part = Part {

@@ -33,34 +33,38 @@ pub(super) struct Place {
 }
 
 /// What a claim is taking.
-struct Taking {
+pub(super) struct Taking {
     holder: HolderId,
-    now: Timestamp,
+    pub(super) now: Timestamp,
     batch: ClaimId,
     alone: ClaimId,
     /// Whether a job that crashed before may still be taken.
-    suspect: bool,
-    kinds: Option<Kinds>,
+    pub(super) suspect: bool,
+    pub(super) kinds: Option<Kinds>,
     jobs: Vec<Place>,
 }
 
 /// What the scan has found.
-struct Found {
-    standing: Standing,
+pub(super) struct Found {
+    pub(super) standing: Standing,
     ordering_key: Option<Arc<str>>,
+    pub(super) destination: Option<Arc<str>>,
 }
 
 impl Found {
-    fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
-        let ordering_key = row.get_ref(12)?.as_str_or_null().ok().flatten().map(Into::into);
-        Ok(Found { standing: Standing::read(row)?, ordering_key })
+    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+        let name = |column| -> rusqlite::Result<Option<Arc<str>>> {
+            Ok(row.get_ref(column)?.as_str_or_null().ok().flatten().map(Into::into))
+        };
+        let (ordering_key, destination) = (name(12)?, name(13)?);
+        Ok(Found { standing: Standing::read(row)?, ordering_key, destination })
     }
 
-    fn seq(&self) -> i64 {
+    pub(super) fn seq(&self) -> i64 {
         self.standing.seq
     }
 
-    fn is_suspect(&self) -> bool {
+    pub(super) fn is_suspect(&self) -> bool {
         self.standing.ledger.crashes > 0
     }
 }
@@ -117,6 +121,12 @@ impl Core {
         if state.paused {
             return Ok(());
         }
+        // The lines first, but not alone: neither they nor the others are to starve.
+        let mut share = room.div_ceil(2);
+        room -= share;
+        self.take_from_lines(queue, want.on_retry, &mut share, taking)?;
+        room += share;
+        let state = self.queue(queue);
         let priorities: Vec<i16> = state
             .bands
             .iter()
@@ -130,7 +140,8 @@ impl Core {
             }
             self.take_due(queue, priority, want.on_retry, &mut room, taking)?;
         }
-        Ok(())
+        // What has just come into a line may go as well.
+        self.take_from_lines(queue, want.on_retry, &mut room, taking)
     }
 
     fn take_expired(&mut self, queue: i64, room: &mut usize, taking: &mut Taking) -> Result<(), Fault> {
@@ -150,7 +161,10 @@ impl Core {
             }
         }
         *room -= over.len();
-        over.into_iter().for_each(|found| self.take(queue, &found, taking));
+        for found in over {
+            self.leave_line(&found)?;
+            self.take(queue, &found, taking);
+        }
         Ok(())
     }
 
@@ -181,11 +195,15 @@ impl Core {
                 let place = (found.standing.due_at, found.seq());
                 if running.0.contains_key(&found.seq()) || !self.is_among(&taking.kinds, found.seq())? {
                     // It is being taken care of, or somebody else's.
-                } else if found.ordering_key.is_some() || !turns.is_empty() {
+                } else if found.ordering_key.is_some()
+                    || !turns.is_empty()
+                    || self.is_gated(found.destination.as_ref(), taking.now)
+                {
                     // Whether it is its turn is asked when the scan is done, because asking may write. What comes
                     // after it is taken after it, or it would lose its place to them for ever.
                     everything = false;
-                    certain += usize::from(found.ordering_key.is_none() && !found.is_suspect());
+                    let is_gated = self.is_gated(found.destination.as_ref(), taking.now);
+                    certain += usize::from(found.ordering_key.is_none() && !is_gated && !found.is_suspect());
                     turns.push(found);
                 } else if found.is_suspect() && !taking.suspect {
                     everything = false;
@@ -217,6 +235,9 @@ impl Core {
                 continue;
             }
             if self.is_its_turn(queue, &found, on_retry, taking.now)? {
+                if !self.passes(queue, &found, taking.now)? {
+                    continue;
+                }
                 *room -= 1;
                 taking.suspect &= !found.is_suspect();
                 self.take(queue, &found, taking);
@@ -228,7 +249,7 @@ impl Core {
     }
 
     /// Whether its ordering key lets it go.
-    fn is_its_turn(
+    pub(super) fn is_its_turn(
         &mut self,
         queue: i64,
         found: &Found,
@@ -259,7 +280,7 @@ impl Core {
         Ok(before.is_none())
     }
 
-    fn take(&mut self, queue: i64, found: &Found, taking: &mut Taking) {
+    pub(super) fn take(&mut self, queue: i64, found: &Found, taking: &mut Taking) {
         let seq = found.seq();
         let claim = if found.is_suspect() { taking.alone } else { taking.batch };
         let run = Run { claim, attempt: found.standing.ledger.attempt, since: taking.now };
@@ -320,6 +341,7 @@ impl Core {
         let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         let mut next = None;
         if !queue.paused {
+            next = self.next_from_lines(id).map(Timestamp::as_millis);
             let mut statement = self.conn.prepare_cached(include_str!("next_due.sql"))?;
             for (priority, band) in queue.bands.iter().filter(|(_, band)| band.live > 0) {
                 let cursor = band.cursor(kinds);
@@ -346,7 +368,7 @@ impl Core {
         Ok(next.map(Timestamp::from_millis))
     }
 
-    fn is_among(&self, kinds: &Option<Kinds>, seq: i64) -> Result<bool, Fault> {
+    pub(super) fn is_among(&self, kinds: &Option<Kinds>, seq: i64) -> Result<bool, Fault> {
         let Some(kinds) = kinds else { return Ok(true) };
         let mut statement = self.conn.prepare_cached("SELECT kind FROM redrive_jobs WHERE seq = ?1")?;
         Ok(statement.query_row([seq], |row| {

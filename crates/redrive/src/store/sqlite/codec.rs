@@ -37,11 +37,13 @@ pub(super) struct Standing {
 impl Standing {
     /// From the first twelve columns.
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Standing> {
-        let reason = if row.get::<_, i64>(11)? != 0 {
-            Reason::Order
-        } else {
-            let word = row.get_ref(9)?.as_str_or_null().ok().flatten();
-            word.and_then(Reason::parse).unwrap_or(Reason::Scheduled)
+        let reason = match row.get::<_, i64>(11)? {
+            0 => {
+                let word = row.get_ref(9)?.as_str_or_null().ok().flatten();
+                word.and_then(Reason::parse).unwrap_or(Reason::Scheduled)
+            }
+            1 => Reason::Order,
+            _ => Reason::Held,
         };
         Ok(Standing {
             seq: row.get(0)?,

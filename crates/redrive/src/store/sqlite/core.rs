@@ -11,6 +11,7 @@ use rusqlite::{Connection, params};
 
 use super::Fault;
 use super::codec::{Names, hex, unhex};
+use super::gating::{Lines, SharedGates};
 use super::operations::{count_minute, is_held};
 use crate::clock::Timestamp;
 use crate::job::Json;
@@ -30,6 +31,8 @@ pub(super) struct Core {
     pub(super) running: SharedRunning,
     /// Ordering keys of jobs that run, with how many: what is out of time is handed out beside the one whose turn it is.
     pub(super) keys_running: HashMap<(i64, Arc<str>), u32>,
+    pub(super) gates: SharedGates,
+    pub(super) lines: Lines,
     /// What the database had seen of others' commits when it was last read.
     pub(super) seen: i64,
     /// Where the sweep of finished jobs goes on.
@@ -164,7 +167,11 @@ impl QueueState {
 }
 
 impl Core {
-    pub(super) fn open(open_again: Reopen, running: SharedRunning) -> Result<Core, Fault> {
+    pub(super) fn open(
+        open_again: Reopen,
+        running: SharedRunning,
+        gates: SharedGates,
+    ) -> Result<Core, Fault> {
         let mut core = Core {
             conn: open_again()?,
             open_again,
@@ -176,6 +183,8 @@ impl Core {
             claims: QuickMap::default(),
             running,
             keys_running: HashMap::new(),
+            gates,
+            lines: Lines::new(),
             seen: 0,
             swept: 0,
             woke: false,
@@ -197,6 +206,7 @@ impl Core {
         self.load_queues()?;
         self.load_holders()?;
         self.load_claims()?;
+        self.load_gates()?;
         self.held = is_held(&self.conn)?;
         (self.woke, self.damaged, self.noted) = (true, false, false);
         Ok(())
@@ -349,6 +359,7 @@ impl Core {
             count_minute(&self.conn, self.at, counted)?;
         }
         self.at = Timestamp::EPOCH;
+        self.write_gates()?;
         if std::mem::take(&mut self.noted) {
             self.conn.prepare_cached(include_str!("activity_trim.sql"))?.execute([ACTIVITY_MAX])?;
         }

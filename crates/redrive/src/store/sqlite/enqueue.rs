@@ -278,6 +278,7 @@ fn insert_live(conn: &Connection, job: &Job, queue: i64, seq: i64) -> Result<i64
         extras.last_delay.map(as_millis),
         job.expires_at().map(Timestamp::as_millis),
         extras.ordering_key.as_deref(),
+        extras.destination.as_deref(),
     ])?;
     Ok(due_at.as_millis())
 }

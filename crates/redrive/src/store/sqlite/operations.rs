@@ -233,9 +233,11 @@ impl Core {
         let policy = self.names.policy_id(&self.conn, &next.policy)?;
         enqueue::write_job(&self.conn, include_str!("replace_job.sql"), &next, queue, policy)?;
         if let State::Waiting { due_at, .. } = job.state {
-            self.conn
-                .prepare_cached(include_str!("edit_priority.sql"))?
-                .execute(params![job.seq, next.priority])?;
+            self.conn.prepare_cached(include_str!("edit_live.sql"))?.execute(params![
+                job.seq,
+                next.priority,
+                next.extras().destination.as_deref()
+            ])?;
             let bands = &mut self.queue(queue).bands;
             let old = bands.entry(job.priority).or_default();
             old.live = old.live.saturating_sub(1);

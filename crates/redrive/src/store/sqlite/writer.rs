@@ -56,6 +56,17 @@ impl Writer {
     }
 }
 
+impl Writer {
+    /// Does something in the next transaction, and nobody waits for it.
+    pub(super) fn send(&self, work: impl FnMut(&mut Core) -> Result<(), Fault> + Send + 'static) {
+        let (reply, _) = oneshot::channel();
+        if let Some(calls) = &self.calls {
+            // A store that is closing has nothing to be told.
+            drop(calls.send(Box::new(Work { work, answer: None, reply })));
+        }
+    }
+}
+
 fn stopped() -> Error {
     Error::unavailable("the thread that writes the database has stopped")
         .with_hint("its last message in the log says why; open the store again")

@@ -8,13 +8,14 @@ FROM redrive.queues AS q
 JOIN (SELECT DISTINCT b.queue, b.priority FROM redrive.bands AS b) AS band ON band.queue = q.id
 CROSS JOIN LATERAL (
     (SELECT l.due_at FROM redrive.live AS l
-     WHERE l.queue = band.queue AND l.priority = band.priority AND l.ordering_key IS NULL
+     WHERE l.queue = band.queue AND l.priority = band.priority AND l.ordering_key IS NULL AND l.line IS NULL
        AND l.due_at <= (SELECT now FROM clock)
        AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
      ORDER BY l.due_at LIMIT 1)
     UNION ALL
     (SELECT l.due_at FROM redrive.live AS l
      WHERE l.queue = band.queue AND l.priority = band.priority AND l.ordering_key IS NOT NULL AND NOT l.held
+       AND l.line IS NULL
        AND l.due_at <= (SELECT now FROM clock)
        AND (l.seq, l.attempt) NOT IN (SELECT r.seq, r.attempt FROM redrive.running AS r)
      ORDER BY l.due_at LIMIT 1)

@@ -1,0 +1,230 @@
+//! Whatever happens to it: never more than the limit, never stuck, never early.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::clock::Rng;
+use crate::span::{mins, secs};
+
+const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
+
+fn report(job: u16, seen: Seen, now: Timestamp) -> Report {
+    let id = JobId::new(NOW, job, &mut Rng::seeded(u64::from(job)));
+    let (began, ended) = (now, now);
+    Report { destination: "door".into(), job: id, holds: 0, seen, began, ended, pace: 50.0 }
+}
+
+fn shut(at: Timestamp) -> Gate {
+    let mut gate = Gate::default();
+    for job in 0..10 {
+        gate.observe(&report(job, Seen::Failure, at), &Limits::default(), at);
+    }
+    assert!(matches!(gate.phase, Phase::Shut { why: Why::Failing, .. }));
+    gate
+}
+
+/// Lets one first attempt go, if it may.
+fn go(gate: &mut Gate, limits: &Limits, now: Timestamp) -> bool {
+    let grant = gate.grant(limits, now);
+    let goes = grant.room(&gate.counts).0 > 0;
+    if goes {
+        *gate = grant.spend(1, 0);
+    }
+    goes
+}
+
+#[test]
+fn one_job_that_fails_again_and_again_is_not_its_destinations_fault() {
+    let mut gate = Gate::default();
+    for _ in 0..100 {
+        let blame = gate.observe(&report(1, Seen::Failure, NOW), &Limits::default(), NOW);
+        assert_eq!((blame, &gate.phase), (Blame::Job, &Phase::Open));
+    }
+}
+
+#[test]
+fn a_success_in_between_begins_the_count_anew() {
+    let mut gate = Gate::default();
+    for round in 0..20 {
+        for job in 0..9 {
+            gate.observe(&report(job, Seen::Failure, NOW), &Limits::default(), NOW);
+        }
+        gate.observe(&report(round, Seen::Well, NOW), &Limits::default(), NOW);
+    }
+    assert_eq!(gate.phase, Phase::Open);
+}
+
+#[test]
+fn a_destination_that_stays_down_is_asked_ever_more_rarely_and_never_less_than_every_ten_minutes() {
+    let limits = Limits::default();
+    let (mut gate, mut now) = (shut(NOW), NOW);
+    let mut asked = Vec::new();
+    while now < NOW + crate::span::days(2) {
+        now = gate.grant(&limits, now).next_at(&gate.counts, false).max(now);
+        assert!(go(&mut gate, &limits, now), "when it says that one may go, one may go");
+        assert!(!go(&mut gate, &limits, now), "and no second one");
+        asked.push(now);
+        assert_eq!(gate.observe(&report(1, Seen::Failure, now), &limits, now), Blame::Destination);
+    }
+    let gaps: Vec<Duration> = asked.windows(2).map(|pair| pair[1].since(pair[0])).collect();
+    assert_eq!(asked[0].since(NOW), secs(1));
+    assert_eq!(gaps[..4], [secs(2), secs(4), secs(8), secs(16)]);
+    assert!(gaps.windows(2).all(|pair| pair[1] >= pair[0]), "{gaps:?}");
+    assert_eq!(gaps.last(), Some(&mins(10)));
+    let in_half_an_hour = asked.iter().filter(|at| at.since(NOW) <= mins(30)).count();
+    assert!((20..=30).contains(&in_half_an_hour), "{in_half_an_hour}");
+}
+
+#[test]
+fn what_began_before_the_ramp_says_nothing_about_it() {
+    let limits = Limits::default();
+    let mut gate = shut(NOW);
+    let later = NOW + secs(2);
+    assert!(go(&mut gate, &limits, later));
+    gate.observe(&report(1, Seen::Well, later), &limits, later);
+    let level = gate.phase.clone();
+    let mut old = report(2, Seen::Failure, later + secs(1));
+    old.began = NOW;
+    assert_eq!(gate.observe(&old, &limits, later + secs(1)), Blame::Destination);
+    assert_eq!(gate.phase, level);
+}
+
+#[test]
+fn a_job_that_was_turned_away_a_hundred_times_is_at_fault_itself() {
+    let mut gate = shut(NOW);
+    let turned_away = Report { holds: HOLDS_MAX, ..report(1, Seen::Failure, NOW) };
+    assert_eq!(gate.observe(&turned_away, &Limits::default(), NOW), Blame::Job);
+}
+
+#[test]
+fn a_pause_that_was_asked_for_is_obeyed_up_to_the_limit_and_the_longest_holds() {
+    let limits = Limits { retry_after_max: mins(1), ..Limits::default() };
+    let mut gate = Gate::default();
+    for (asked, until) in [(secs(5), secs(5)), (secs(2), secs(5)), (mins(5), mins(1))] {
+        gate.observe(&report(1, Seen::Pause(asked), NOW), &limits, NOW);
+        assert!(matches!(gate.phase, Phase::Shut { until: found, .. } if found == NOW + until), "{gate:?}");
+    }
+    assert!(gate.is_shut(NOW + mins(1) - Duration::from_millis(1)) && !gate.is_shut(NOW + mins(1)));
+}
+
+#[test]
+fn a_gate_is_read_as_it_was_written() {
+    for gate in [Gate::default(), shut(NOW)] {
+        let text = serde_json::to_string(&gate).unwrap();
+        assert_eq!(serde_json::from_str::<Gate>(&text).unwrap(), gate, "{text}");
+    }
+}
+
+#[test]
+fn a_gate_without_trouble_has_nothing_to_say_after_a_minute() {
+    let mut gate = Gate::default();
+    gate.observe(&report(1, Seen::Failure, NOW), &Limits::default(), NOW);
+    gate.observe(&report(1, Seen::Well, NOW), &Limits::default(), NOW);
+    assert!(gate.is_active(&Limits::default(), NOW + secs(59)));
+    assert!(!gate.is_active(&Limits::default(), NOW + secs(60)));
+}
+
+/// What may happen to a gate, some time after the last thing.
+#[derive(Clone, Debug)]
+enum Happens {
+    Seen(u16, Seen),
+    Told(Word),
+    Calls(u8),
+}
+
+fn anything() -> impl Strategy<Value = (u32, Happens)> {
+    let seen = prop_oneof![
+        4 => Just(Seen::Well),
+        4 => Just(Seen::Failure),
+        1 => (0..90_000u64).prop_map(|ms| Seen::Pause(Duration::from_millis(ms))),
+        1 => Just(Seen::Refusal),
+    ];
+    let word = prop_oneof![Just(Word::Up), Just(Word::Down), Just(Word::Pause), Just(Word::Resume)];
+    let happens = prop_oneof![
+        8 => (0..30u16, seen).prop_map(|(job, seen)| Happens::Seen(job, seen)),
+        1 => word.prop_map(Happens::Told),
+        8 => (1..20u8).prop_map(Happens::Calls),
+    ];
+    (0..3_000u32, happens)
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    prop_oneof![
+        Just(Limits::default()),
+        (1..200u32, prop::option::of(1..20u32)).prop_map(|(rate, burst)| Limits {
+            rate: Some(Rate::per_second(rate)),
+            burst,
+            ..Limits::default()
+        }),
+        (1..10_000u64)
+            .prop_map(|ms| Limits { min_gap: Some(Duration::from_millis(ms)), ..Limits::default() }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn never_more_than_the_limit_never_early_and_never_stuck(
+        limits in limits(),
+        steps in prop::collection::vec(anything(), 1..200),
+    ) {
+        let rules = Arc::new(limits);
+        let (mut gate, mut now) = (Gate::default(), NOW);
+        let mut calls: Vec<Timestamp> = Vec::new();
+        for (wait, happens) in steps {
+            now = now + Duration::from_millis(u64::from(wait));
+            match happens {
+                Happens::Seen(job, seen) => drop(gate.observe(&report(job, seen, now), &rules, now)),
+                Happens::Told(word) => gate.told(word, now),
+                Happens::Calls(count) => {
+                    for _ in 0..count {
+                        let shut = gate.is_shut(now);
+                        let goes = go(&mut gate, &rules, now);
+                        prop_assert!(!(shut && goes), "early");
+                        calls.extend(goes.then_some(now));
+                    }
+                }
+            }
+        }
+        if let Some((cost, burst)) = rules.spacing() {
+            for (index, from) in calls.iter().enumerate() {
+                let within = calls[index..].iter().take_while(|at| at.since(*from) < secs(1)).count() as i64;
+                prop_assert!(within <= i64::from(burst) + SECOND_US / cost + 1, "{} in a second", within);
+            }
+        }
+        // Whatever it came to: said to be up and not paused, and with everything going well, it lets jobs go.
+        gate.told(Word::Resume, now);
+        gate.told(Word::Up, now);
+        let mut went = 0;
+        for _ in 0..400 {
+            now = gate.grant(&rules, now).next_at(&gate.counts, false).max(now);
+            prop_assert!(now < Timestamp::MAX, "stuck");
+            if go(&mut gate, &rules, now) {
+                went += 1;
+                gate.observe(&report(1, Seen::Well, now), &rules, now);
+            }
+        }
+        prop_assert!(went >= 390, "{} of 400", went);
+    }
+
+    #[test]
+    fn retries_are_never_more_than_their_share_and_ten_a_second(
+        steps in prop::collection::vec((0..400u32, 0..30u32), 1..200),
+    ) {
+        let limits = Limits::default();
+        let (mut gate, mut now) = (Gate::default(), NOW);
+        let (mut firsts, mut retries) = (0u64, 0u64);
+        for (wait, count) in steps {
+            now = now + Duration::from_millis(u64::from(wait));
+            let grant = gate.grant(&limits, now);
+            let allowed = grant.room(&gate.counts).1.min(1_000);
+            gate = grant.spend(count, allowed);
+            firsts += u64::from(count);
+            retries += u64::from(allowed);
+            let most = firsts / 5 + now.since(NOW).as_millis() as u64 / 100 + 12;
+            prop_assert!(retries <= most, "{} retries for {} first attempts", retries, firsts);
+        }
+    }
+}

@@ -1,0 +1,476 @@
+//! Destinations: what gates allow is decided here from what was last seen of them, and carried out by the claim only if
+//! that is still so. What was learned is written in the same way.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_postgres::Row;
+use tokio_postgres::types::Type;
+use uuid::Uuid;
+
+use super::codec::only;
+use super::fault::Fault;
+use super::{Inner, PostgresStore};
+use crate::clock::Timestamp;
+use crate::error::Result as Answer;
+use crate::gate::{Blame, Change, Counts, Gate, Report, Rules, Seen, Word, observed};
+use crate::job::JobId;
+use crate::store::{Destination, Destinations, Observed};
+
+/// How often to look what others have learned.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Gates that one claim is told of.
+const OFFERS_MAX: usize = 200;
+/// How often what was decided from a gate that has changed meanwhile is decided again.
+const TRIES_MAX: usize = 50;
+
+/// What this process knows of gates.
+#[derive(Default)]
+pub(super) struct Gating(Mutex<Seens>);
+
+#[derive(Default)]
+struct Seens {
+    rules: Arc<Rules>,
+    /// Limited destinations, as patterns of the database's.
+    limited: Vec<String>,
+    known: BTreeMap<Arc<str>, Known>,
+    lines: BTreeMap<Arc<str>, Line>,
+    /// The newest version that was seen, and the one before the last look: what commits late is seen the next time.
+    newest: i64,
+    looked_from: i64,
+    /// Where the next claim's offers begin.
+    turn: usize,
+}
+
+#[derive(Clone)]
+struct Known {
+    version: i64,
+    active: bool,
+    gate: Gate,
+}
+
+/// A line in which somebody may stand.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    /// Nobody but retries.
+    is_retries: bool,
+    /// What stands there waits for an ending, or for somebody else.
+    is_stuck: bool,
+}
+
+/// How a gate stands, as the database says it.
+#[derive(Deserialize)]
+struct Stands {
+    name: String,
+    version: Option<i64>,
+    active: Option<bool>,
+    state: Option<String>,
+    next_us: Option<i64>,
+    retry_us: Option<i64>,
+    sent: Option<i64>,
+    full: bool,
+    went: i64,
+    waits: Option<i16>,
+}
+
+impl Gating {
+    fn lock(&self) -> MutexGuard<'_, Seens> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What to tell a claim: which destinations are limited, and what their gates grant.
+    pub(super) fn offers(&self, now: Timestamp) -> (Vec<String>, Option<String>) {
+        let mut seens = self.lock();
+        let mut offers = Vec::new();
+        let mut names: Vec<Arc<str>> = seens.lines.keys().cloned().collect();
+        if names.len() < OFFERS_MAX {
+            let active =
+                seens.known.iter().filter(|(name, known)| known.active && !seens.lines.contains_key(*name));
+            let active: Vec<Arc<str>> = active.take(OFFERS_MAX).map(|(name, _)| name.clone()).collect();
+            names.extend(active);
+        } else {
+            seens.turn = seens.turn.wrapping_add(OFFERS_MAX / 2) % names.len();
+            names.rotate_left(seens.turn);
+        }
+        for name in names {
+            if offers.len() == OFFERS_MAX {
+                break;
+            }
+            offers.extend(seens.offer(&name, now));
+        }
+        let limited = seens.limited.clone();
+        (limited, (!offers.is_empty()).then(|| Value::Array(offers).to_string()))
+    }
+
+    /// Takes in how gates stand after a claim, and what it has put into lines. Names those of which nothing is known.
+    pub(super) fn after_claim(&self, gates: Option<&str>, moved: &[&str]) -> Vec<String> {
+        let mut seens = self.lock();
+        let stands: Vec<Stands> = gates.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        for stands in stands {
+            let name: Arc<str> = stands.name.as_str().into();
+            match stands.waits {
+                Some(line) => {
+                    let is_stuck = stands.full || stands.went == 0;
+                    seens.lines.insert(name.clone(), Line { is_retries: line == 1, is_stuck });
+                }
+                None => drop(seens.lines.remove(&name)),
+            }
+            let counts = (stands.next_us, stands.retry_us, stands.sent);
+            if let (Some(version), Some(active), Some(state), (Some(next_us), Some(retry_us), Some(sent))) =
+                (stands.version, stands.active, stands.state, counts)
+            {
+                seens.know(name, version, active, &state, Counts { next_us, retry_us, sent });
+            } else {
+                seens.known.remove(&name);
+            }
+        }
+        let mut unknown = Vec::new();
+        for name in moved {
+            seens.lines.insert((*name).into(), Line::default());
+            if !seens.known.contains_key(*name) {
+                unknown.push((*name).to_owned());
+            }
+        }
+        unknown
+    }
+
+    /// When something that stands in a line may go, as far as it is known.
+    pub(super) fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let seens = self.lock();
+        let lines = seens.lines.iter().filter(|(_, line)| !line.is_stuck);
+        let next = lines.map(|(name, line)| {
+            let gate = seens.known.get(name).map(|known| known.gate.clone()).unwrap_or_default();
+            gate.grant(&seens.rules.of(name), now).next_at(&gate.counts, line.is_retries)
+        });
+        next.min()
+    }
+}
+
+impl Seens {
+    fn know(&mut self, name: Arc<str>, version: i64, active: bool, state: &str, counts: Counts) {
+        self.newest = self.newest.max(version);
+        // One that cannot be read is as one that was never there: it learns anew.
+        let mut gate: Gate = serde_json::from_str(state).unwrap_or_default();
+        gate.counts = counts;
+        self.known.insert(name, Known { version, active, gate });
+    }
+
+    fn offer(&self, name: &Arc<str>, now: Timestamp) -> Option<Value> {
+        let limits = self.rules.of(name);
+        let known = self.known.get(name);
+        let gate = known.map(|known| known.gate.clone()).unwrap_or_default();
+        let grant = gate.grant(&limits, now);
+        // What was seen of the counts is old, but they only ever grow.
+        if grant.room(&gate.counts).0 == 0 {
+            return None;
+        }
+        let version = known.map(|known| known.version).or_else(|| limits.count_calls().then_some(0));
+        Some(json!({
+            "name": &**name,
+            "version": version,
+            "most": grant.most.min(i32::MAX.cast_unsigned()),
+            "floor": grant.calls.floor_us,
+            "until": grant.calls.until_us,
+            "cost": grant.calls.cost_us,
+            "retry_floor": grant.retries.floor_us,
+            "retry_until": grant.retries.until_us,
+            "retry_cost": grant.retries.cost_us,
+            "credit": grant.credit_us,
+            "places": limits.concurrency,
+            "changes": grant.gate.phase != gate.phase,
+            "state": serde_json::to_string(&grant.gate).expect("a gate can be written"),
+        }))
+    }
+}
+
+/// What is to be written of one gate.
+struct Lesson {
+    name: Arc<str>,
+    known: Option<Known>,
+    next: Gate,
+    active: bool,
+    change: Option<Change>,
+    job: JobId,
+}
+
+impl Inner {
+    /// Reads gates that are newer than what was seen, and these.
+    pub(super) async fn look_at_gates(&self, newer_than: i64, names: &[String]) -> Result<bool, Fault> {
+        let arguments = [(&newer_than as _, Type::INT8), (&names as _, Type::TEXT_ARRAY)];
+        let rows = self.database.query(include_str!("gates.sql"), &arguments).await?;
+        let mut seens = self.gating.lock();
+        let mut news = false;
+        for row in &rows {
+            let name: &str = row.try_get(0)?;
+            let version: i64 = row.try_get(1)?;
+            news |= seens.known.get(name).is_none_or(|known| known.version != version);
+            seens.read(row)?;
+        }
+        Ok(news)
+    }
+
+    /// Looks what others have learned, and where lines are.
+    async fn look_around(&self) -> Result<(), Fault> {
+        let from = {
+            let mut seens = self.gating.lock();
+            let newest = seens.newest;
+            std::mem::replace(&mut seens.looked_from, newest)
+        };
+        let mut news = self.look_at_gates(from, &[]).await?;
+        let lines = self.database.query("SELECT * FROM redrive.lines()", &[]).await?;
+        {
+            let mut seens = self.gating.lock();
+            let mut found = BTreeMap::new();
+            for row in &lines {
+                let name: Arc<str> = row.try_get::<_, &str>(0)?.into();
+                news |= !seens.lines.contains_key(&name);
+                let before = seens.lines.get(&name).copied().unwrap_or_default();
+                found.insert(name, Line { is_stuck: false, ..before });
+            }
+            seens.lines = found;
+        }
+        if news {
+            self.woke();
+        }
+        self.let_calm_go().await
+    }
+
+    /// Gates that have nothing to say any more do not stand in the way.
+    async fn let_calm_go(&self) -> Result<(), Fault> {
+        let now = self.clock.now();
+        let lessons: Vec<Lesson> = {
+            let seens = self.gating.lock();
+            let calm = seens
+                .known
+                .iter()
+                .filter(|(name, known)| known.active && !known.gate.is_active(&seens.rules.of(name), now));
+            calm.map(|(name, known)| Lesson {
+                name: name.clone(),
+                known: Some(known.clone()),
+                next: known.gate.clone(),
+                active: false,
+                change: None,
+                job: JobId::default(),
+            })
+            .collect()
+        };
+        self.write_lessons(&lessons, now).await.map(drop)
+    }
+
+    /// Writes what follows from gates as they were last seen; decided again for those that are others by now.
+    async fn learn(
+        &self,
+        names: Vec<Arc<str>>,
+        now: Timestamp,
+        mut decide: impl FnMut(&Arc<str>, Option<&Gate>, &Rules) -> Option<(Gate, JobId)>,
+    ) -> Result<Vec<Change>, Fault> {
+        let mut open = names;
+        let mut changes = Vec::new();
+        for _ in 0..TRIES_MAX {
+            let lessons: Vec<Lesson> = {
+                let seens = self.gating.lock();
+                open.iter().filter_map(|name| seens.lesson(name, now, &mut decide)).collect()
+            };
+            let written = self.write_lessons(&lessons, now).await?;
+            open.clear();
+            for (lesson, written) in lessons.into_iter().zip(written) {
+                if written {
+                    changes.extend(lesson.change);
+                } else {
+                    open.push(lesson.name);
+                }
+            }
+            if open.is_empty() {
+                return Ok(changes);
+            }
+        }
+        Err(Fault::Changed)
+    }
+
+    async fn write_lessons(&self, lessons: &[Lesson], now: Timestamp) -> Result<Vec<bool>, Fault> {
+        if lessons.is_empty() {
+            return Ok(Vec::new());
+        }
+        let names: Vec<&str> = lessons.iter().map(|lesson| &*lesson.name).collect();
+        let versions: Vec<i64> =
+            lessons.iter().map(|lesson| lesson.known.as_ref().map_or(0, |known| known.version)).collect();
+        let states: Vec<String> = lessons
+            .iter()
+            .map(|lesson| serde_json::to_string(&lesson.next).expect("a gate can be written"))
+            .collect();
+        let active: Vec<bool> = lessons.iter().map(|lesson| lesson.active).collect();
+        let sent: Vec<i64> = lessons
+            .iter()
+            .map(|lesson| {
+                lesson.known.as_ref().map_or(0, |known| known.gate.counts.sent - lesson.next.counts.sent)
+            })
+            .collect();
+        let jobs: Vec<Uuid> = lessons.iter().map(|lesson| lesson.job.as_uuid()).collect();
+        let notes: Vec<Option<String>> =
+            lessons.iter().map(|lesson| lesson.change.as_ref().map(ToString::to_string)).collect();
+        let arguments = [
+            (&names as _, Type::TEXT_ARRAY),
+            (&versions as _, Type::INT8_ARRAY),
+            (&states as _, Type::TEXT_ARRAY),
+            (&active as _, Type::BOOL_ARRAY),
+            (&sent as _, Type::INT8_ARRAY),
+            (&now.as_millis() as _, Type::INT8),
+            (&jobs as _, Type::UUID_ARRAY),
+            (&notes as _, Type::TEXT_ARRAY),
+        ];
+        let rows = self.database.query(include_str!("learn.sql"), &arguments).await?;
+        let mut written: BTreeMap<&str, bool> = BTreeMap::new();
+        let mut seens = self.gating.lock();
+        for row in &rows {
+            written.insert(row.try_get(0)?, row.try_get(7)?);
+            seens.read(row)?;
+        }
+        Ok(names.iter().map(|name| written.get(name).copied().unwrap_or(false)).collect())
+    }
+
+    async fn observe(&self, reports: &[Report], now: Timestamp) -> Result<Observed, Fault> {
+        let mut names: Vec<Arc<str>> = {
+            let seens = self.gating.lock();
+            let news = |report: &&Report| {
+                report.seen != Seen::Well
+                    || seens.known.get(&report.destination).is_some_and(|known| known.active)
+            };
+            reports.iter().filter(news).map(|report| report.destination.clone()).collect()
+        };
+        names.sort();
+        names.dedup();
+        let mut blames = vec![Blame::Job; reports.len()];
+        let changes = self
+            .learn(names, now, |name, known, rules| {
+                let limits = rules.of(name);
+                let mut gate: Option<Gate> = known.cloned();
+                let mut last = None;
+                for (report, blame) in reports.iter().zip(&mut blames) {
+                    if report.destination == *name
+                        && let Some((next, found)) = observed(gate.as_ref(), report, &limits, now)
+                    {
+                        (gate, *blame, last) = (Some(next), found, Some(report.job));
+                    }
+                }
+                gate.zip(last)
+            })
+            .await?;
+        Ok(Observed { blames, changes })
+    }
+}
+
+impl Seens {
+    fn read(&mut self, row: &Row) -> Result<(), Fault> {
+        let name: Arc<str> = row.try_get::<_, &str>(0)?.into();
+        let Some(version) = row.try_get::<_, Option<i64>>(1)? else {
+            self.known.remove(&name);
+            return Ok(());
+        };
+        let counts = Counts { next_us: row.try_get(4)?, retry_us: row.try_get(5)?, sent: row.try_get(6)? };
+        self.know(name, version, row.try_get(2)?, row.try_get(3)?, counts);
+        Ok(())
+    }
+
+    fn lesson(
+        &self,
+        name: &Arc<str>,
+        now: Timestamp,
+        decide: &mut impl FnMut(&Arc<str>, Option<&Gate>, &Rules) -> Option<(Gate, JobId)>,
+    ) -> Option<Lesson> {
+        let known = self.known.get(name).cloned();
+        let (next, job) = decide(name, known.as_ref().map(|known| &known.gate), &self.rules)?;
+        let before = known.as_ref().map(|known| known.gate.clone()).unwrap_or_default();
+        let change = Change::between(name, &before, &next, now);
+        let active = next.is_active(&self.rules.of(name), now);
+        Some(Lesson { name: name.clone(), known, next, active, change, job })
+    }
+}
+
+/// Looks twice a second what others have learned, for as long as the store is there.
+pub(super) async fn look(inner: Arc<Inner>) {
+    loop {
+        if let Err(fault) = inner.look_around().await {
+            tracing::debug!(%fault, "Cannot see what others have learned of destinations");
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// As LIKE has it.
+fn like(pattern: &str) -> String {
+    let mut text = String::new();
+    for letter in pattern.chars() {
+        match letter {
+            '*' => text.push('%'),
+            '%' | '_' | '\\' => text.extend(['\\', letter]),
+            letter => text.push(letter),
+        }
+    }
+    text
+}
+
+#[async_trait]
+impl Destinations for PostgresStore {
+    fn limit(&self, rules: Arc<Rules>) {
+        let mut seens = self.inner.gating.lock();
+        seens.limited = rules
+            .iter()
+            .filter(|(_, limits)| limits.count_calls())
+            .map(|(pattern, _)| like(pattern))
+            .collect();
+        seens.rules = rules;
+        drop(seens);
+        self.inner.woke();
+    }
+
+    fn rules(&self) -> Arc<Rules> {
+        self.inner.gating.lock().rules.clone()
+    }
+
+    async fn observe(&self, reports: &[Report], now: Timestamp) -> Answer<Observed> {
+        let observed = self.inner.observe(reports, now).await.map_err(Fault::into_error)?;
+        if !observed.changes.is_empty() {
+            self.inner.tell_others();
+        }
+        Ok(observed)
+    }
+
+    async fn tell(&self, destination: &str, word: Word, now: Timestamp) -> Answer<Option<Change>> {
+        let decide = |_: &Arc<str>, known: Option<&Gate>, _: &Rules| {
+            let mut gate = known.cloned().unwrap_or_default();
+            gate.told(word, now);
+            Some((gate, JobId::default()))
+        };
+        let changes =
+            self.inner.learn(vec![destination.into()], now, decide).await.map_err(Fault::into_error)?;
+        self.inner.tell_others();
+        Ok(changes.into_iter().next())
+    }
+
+    async fn list(&self, now: Timestamp) -> Answer<Vec<Destination>> {
+        let list = async {
+            self.inner.look_at_gates(-1, &[]).await?;
+            let (mut found, rules) = {
+                let seens = self.inner.gating.lock();
+                let known = seens.known.iter().filter(|(_, known)| known.active);
+                let found: Vec<_> = known.map(|(name, known)| (name.clone(), known.gate.clone())).collect();
+                (found, seens.rules.clone())
+            };
+            found.retain(|(name, gate)| gate.is_active(&rules.of(name), now));
+            let mut answer = Vec::with_capacity(found.len());
+            for (name, gate) in found {
+                let rows =
+                    self.inner.database.query(include_str!("lined.sql"), &[(&&*name, Type::TEXT)]).await?;
+                let held = u64::try_from(only(&rows)?.try_get::<_, i64>(0)?).unwrap_or(0);
+                let limits = rules.of(&name);
+                answer.push(Destination { name, gate, limits, held });
+            }
+            Ok(answer)
+        };
+        list.await.map_err(Fault::into_error)
+    }
+}

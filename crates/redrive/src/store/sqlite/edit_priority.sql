@@ -1,1 +1,0 @@
-UPDATE redrive_live SET priority = ?2 WHERE seq = ?1
