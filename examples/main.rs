@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use redrive_examples::{Pace, Play, Stage, media_library};
+use redrive_examples::{Pace, Play, Stage, article_feed, media_library, offline_sync};
 
 const USAGE: &str =
-    "usage: redrive-examples media_library [--quick] [--idle] [--listen ADDRESS] [--folder FOLDER]
+    "usage: redrive-examples media_library|offline_sync|article_feed [--quick] [--idle] [--listen ADDRESS] [--folder FOLDER]
 
---quick   a hundred times as fast, to its end; otherwise until it is interrupted
+--quick   a hundred times as fast or more, to its end; otherwise until it is interrupted
 --idle    does nothing until it is asked over HTTP
 --listen  where the dashboard is; 127.0.0.1:7373 if not given, any free port with --quick
 --folder  where the files are kept; a folder that is gone afterwards if not given";
@@ -33,6 +33,7 @@ async fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     while let Some(argument) = arguments.next() {
         let mut value = || arguments.next().with_context(|| format!("{argument} needs a value"));
         match argument.as_str() {
+            "--quick" if program == "article_feed" => pace = article_feed::QUICK,
             "--quick" => pace = Pace::QUICK,
             "--idle" => play = Play::Idle,
             "--listen" => listen = Some(value()?),
@@ -47,6 +48,8 @@ async fn run(mut arguments: impl Iterator<Item = String>) -> Result<()> {
     let listen = listen.parse().with_context(|| format!("{listen:?} is no address"))?;
     let stage = Stage { folder: folder.unwrap_or_else(|| own.path().to_owned()), listen, pace, play };
     match program.as_str() {
+        "article_feed" => article_feed::tell(stage).await,
+        "offline_sync" => offline_sync::tell(stage).await,
         "media_library" => media_library::tell(stage).await,
         _ => bail!("there is no program {program}\n{USAGE}"),
     }

@@ -10,6 +10,16 @@ fn runs(program: &str) {
 }
 
 #[test]
+fn the_article_feed_runs_to_its_end() {
+    runs("article_feed");
+}
+
+#[test]
 fn the_media_library_runs_to_its_end() {
     runs("media_library");
+}
+
+#[test]
+fn the_application_that_goes_offline_runs_to_its_end() {
+    runs("offline_sync");
 }

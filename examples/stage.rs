@@ -60,6 +60,14 @@ pub(crate) fn egress() -> Result<Egress> {
     Ok(Egress::new(EgressPolicy { allow: vec![allow] }))
 }
 
+/// Resolves when somebody interrupts the program.
+pub(crate) async fn interrupted() {
+    // Where no signal can be waited for, it is ended from outside.
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
 /// How fast time goes: 1 is as written, 100 a hundred times as fast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace(pub u32);

@@ -9,6 +9,7 @@ use redrive::secs;
 use tokio::sync::oneshot;
 
 use super::{Mood, NAMES, Program, Sources, Status};
+use crate::stage::interrupted;
 use crate::{Pace, Play, Stage};
 
 /// Files that somebody collects.
@@ -76,13 +77,6 @@ pub async fn tell(stage: Stage) -> Result<()> {
     running.await??;
     printed.abort();
     Ok(())
-}
-
-async fn interrupted() {
-    // Where no signal can be waited for, it is ended from outside.
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }
 
 fn print((file, status): (&String, &Status)) {

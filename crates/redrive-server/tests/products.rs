@@ -10,6 +10,10 @@ mod client;
 mod requirements;
 #[path = "products/s0_media.rs"]
 mod s0_media;
+#[path = "products/s3_offline.rs"]
+mod s3_offline;
+#[path = "products/s4_feed.rs"]
+mod s4_feed;
 #[expect(dead_code, reason = "other tests come back to where they were")]
 #[path = "support/stream.rs"]
 mod stream;
