@@ -254,6 +254,10 @@ pub(crate) enum Measure {
     /// Draining while a million jobs wait for next month, beside draining without them.
     #[value(name = "drain_1m")]
     Drain1m,
+    /// Draining while 100,000 jobs are held for a destination that is down, beside draining without them.
+    Held,
+    /// Draining jobs for 10,000 destinations, beside draining as many for one.
+    Destinations,
     /// POST /jobs on 64 connections, beside 64 callers of the library.
     HttpEnqueue,
     /// HTTP jobs through the server, 64 at once, beside the same client in a bare loop.
