@@ -12,11 +12,11 @@ fi
 case "${1:-check}" in
   check) cd dashboard && npm run --silent check && npm run --silent test ;;
   e2e)
-    [ -n "${REDRIVE_BIN:-}" ] || cargo build -q --locked -p redrive-server --bin redrive
+    [ -n "${REDRIVE_BIN:-}" ] || cargo build -q --locked -p redrive-server -p redrive-examples --bins
     cd dashboard && npm run --silent e2e
     ;;
   e2e-postgres)
-    cargo build -q --locked -p redrive-server --bin redrive
+    cargo build -q --locked -p redrive-server -p redrive-examples --bins
     cargo build -q --locked -p redrive-testbed --no-default-features --bin cluster
     cd dashboard && exec "${CARGO_TARGET_DIR:-$PWD/../target}/debug/cluster" run npm run --silent e2e
     ;;

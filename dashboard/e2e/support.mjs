@@ -5,7 +5,7 @@ import { once } from "node:events";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import axe from "axe-core";
 import { chromium } from "playwright-core";
@@ -97,6 +97,38 @@ export async function startServer({ args = [], env = {}, store } = {}) {
   };
   await server.start();
   return server;
+}
+
+/** The media library of examples/, which does nothing by itself; its sources are as they are told. */
+export async function startMediaLibrary() {
+  const program = join(dirname(binary), "redrive-examples");
+  if (!existsSync(program)) throw new Error(`there is no ${program}; build it with: cargo build -p redrive-examples`);
+  const args = ["media_library", "--idle", "--listen", "127.0.0.1:0"];
+  const child = spawn(program, args, { stdio: ["ignore", "pipe", "inherit"] });
+  let said = "";
+  const [dashboard, files, sources] = await new Promise((resolve, reject) => {
+    child.stdout.on("data", (text) => {
+      said += text;
+      const urls = said.match(/http:\/\/\S+(?=\n)/g) ?? [];
+      if (urls.length >= 3) resolve(urls);
+    });
+    child.once("exit", (code) => reject(new Error(`the media library ended with ${code}: ${said}`)));
+  });
+  const ask = async (method, url) => (await fetch(url, { method })).json();
+  return {
+    dashboard,
+    files: () => ask("GET", files),
+    add: (file) => ask("POST", `${files}/${encodeURIComponent(file)}`),
+    set: async (mood) => {
+      for (const source of ["tmdb", "douban", "wikipedia"]) {
+        await fetch(`${sources}/${source}/is/${mood}`, { method: "PUT" });
+      }
+    },
+    end: async () => {
+      child.kill("SIGINT");
+      await once(child, "exit");
+    },
+  };
 }
 
 /** Answers each path as it was told last: a status, and what the body says. */

@@ -8,6 +8,6 @@ mod http;
 mod signature;
 
 pub use command::{CommandEntry, CommandExecutor, CommandJob};
-pub use http::{HttpExecutor, HttpJob};
+pub use http::{HttpExecutor, HttpJob, ask};
 pub(crate) use http::{refused, unanswered};
 pub use signature::{Secret, Secrets};

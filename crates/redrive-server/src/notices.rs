@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redrive::{
-    Activity, Call, Engine, GiveUp, Job, JobDetail, Json, MINUTE, NewJob, Notice, Result, State, Steps,
-    Timestamp, What, mins, secs, span,
+    Activity, Call, Engine, GiveUp, Job, JobDetail, Json, Limit, MINUTE, NewJob, Notice, Result, State,
+    Steps, Timestamp, What, mins, secs, span,
 };
 use serde_json::json;
 
@@ -285,7 +285,11 @@ impl Facts<'_> {
         let job = &detail.job;
         let last = detail.attempts.iter().rev().find_map(|attempt| attempt.failure.as_ref());
         // Given up by the policy: the number is the policy's own. Otherwise as many as there were.
-        let allowed = job.policy.retries_allowed(job.origin);
+        let allowed = match (job.policy.name.as_deref(), job.policy.limit) {
+            // Whose words these are counts the first try as one of them.
+            (Some("offline"), Limit::Attempts(count)) => Some(count),
+            _ => job.policy.retries_allowed(job.origin),
+        };
         let made = job.ledger.attempt.saturating_sub(u32::from(job.origin == redrive::Origin::Engine));
         let retries = match job.state {
             State::Dead { why: GiveUp::Exhausted, .. } => allowed.unwrap_or(made),

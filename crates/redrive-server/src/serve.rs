@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
-use redrive::{Engine, PostgresOptions, SqliteOptions, Store};
+use redrive::{Builder, Engine, PostgresOptions, SqliteOptions, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -37,9 +37,23 @@ impl Server {
     /// [`door::NotOpened`] if the server must not be open to everybody who could reach it; else what is wrong with the
     /// store, the address or the configuration.
     pub async fn open(config: Config, metrics: Option<Metrics>) -> Result<Server> {
+        Server::open_with(config, metrics, |engine| engine).await
+    }
+
+    /// As [`Server::open`], with handlers and queues of your own beside what is built in: your program then has the API
+    /// and the dashboard of its own engine.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Server::open`].
+    pub async fn open_with(
+        config: Config,
+        metrics: Option<Metrics>,
+        own: impl FnOnce(Builder) -> Builder,
+    ) -> Result<Server> {
         let store = open_store(&config).await?;
         let commands = commands(&config)?;
-        let engine = engine(&config, store, commands.clone())?;
+        let engine = own(engine(&config, store, commands.clone())?).build()?;
         let (stop, stopping) = watch::channel(false);
         let parts = api::Parts {
             policies: config.policies.clone(),
@@ -165,7 +179,7 @@ pub async fn open_store(config: &Config) -> redrive::Result<Arc<dyn Store>> {
     })
 }
 
-fn engine(config: &Config, store: Arc<dyn Store>, commands: Option<CommandExecutor>) -> Result<Engine> {
+fn engine(config: &Config, store: Arc<dyn Store>, commands: Option<CommandExecutor>) -> Result<Builder> {
     let egress = Egress::new(egress_policy(config)?);
     let http = HttpExecutor::new(egress, secrets(config)?).history(store.clone());
     let mut builder = Engine::on(store)
@@ -181,7 +195,7 @@ fn engine(config: &Config, store: Arc<dyn Store>, commands: Option<CommandExecut
     for queue in &config.queues {
         builder = builder.queue(queue.queue());
     }
-    Ok(builder.build()?)
+    Ok(builder)
 }
 
 fn egress_policy(config: &Config) -> Result<EgressPolicy> {

@@ -38,6 +38,8 @@ mod process;
 mod retry;
 #[path = "support/served.rs"]
 mod served;
+#[path = "support/stream.rs"]
+mod stream;
 #[expect(
     dead_code,
     clippy::disallowed_methods,

@@ -9,8 +9,6 @@ mod command_line;
 mod flaky;
 #[path = "s1_download/kills.rs"]
 mod kills;
-#[path = "s1_download/requirements.rs"]
-mod requirements;
 #[path = "s1_download/resume.rs"]
 mod resume;
 #[path = "s1_download/retries.rs"]

@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::gate::Change;
 use crate::job::{Ending, Job, JobId, Ledger, State};
 use crate::machine::{Command, Transition};
-use crate::policy::Backoff;
+use crate::policy::{Backoff, Origin};
 
 /// How often what has happened in one queue, ever. Kept with the jobs, in the same transaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -18,7 +18,7 @@ pub struct Tally {
     pub enqueued: u64,
     /// Jobs that finished.
     pub succeeded: u64,
-    /// Jobs that finished after at least one failure or crash.
+    /// Jobs that finished after at least one failure or crash, here or outside.
     pub recovered: u64,
     /// Jobs that came to need a person.
     pub dead: u64,
@@ -82,7 +82,7 @@ impl Tally {
             Ending::Succeeded | Ending::Unhandled | Ending::Expired | Ending::Cancelled | Ending::Held => {}
         }
         match transition.state {
-            State::Succeeded { .. } => self.succeeded(&transition.ledger),
+            State::Succeeded { .. } => self.succeeded(job, &transition.ledger),
             State::Dead { .. } => self.dead += 1,
             State::Waiting { .. } if matches!(transition.ending, Ending::Failed | Ending::Crashed) => {
                 self.retries += 1;
@@ -94,9 +94,9 @@ impl Tally {
         }
     }
 
-    pub(crate) fn succeeded(&mut self, ledger: &Ledger) {
+    pub(crate) fn succeeded(&mut self, job: &Job, ledger: &Ledger) {
         self.succeeded += 1;
-        self.recovered += u64::from(ledger.failures + ledger.crashes > 0);
+        self.recovered += u64::from(came_through(job, ledger));
     }
 
     /// Counts what a person did.
@@ -213,13 +213,24 @@ impl What {
     }
 }
 
+/// Whether a job that succeeds with this ledger had been in trouble before: here, or outside, which is why it came here.
+pub(crate) fn came_through(job: &Job, ledger: &Ledger) -> bool {
+    ledger.failures + ledger.crashes + outside(job) > 0
+}
+
+/// The failure outside, if there was one.
+pub(crate) fn outside(job: &Job) -> u32 {
+    u32::from(job.origin == Origin::External)
+}
+
 impl Activity {
     /// What the ending of an attempt has to tell, if anything. A first success and a planned retry are no news.
     pub fn of(job: &Job, transition: &Transition, now: Timestamp) -> Option<Activity> {
-        let Ledger { attempt, failures, crashes, .. } = transition.ledger;
+        let Ledger { attempt, failures, .. } = transition.ledger;
         let error = transition.failure.as_ref().map_or("", |failure| failure.message.as_str());
         let (what, message) = match (&transition.state, transition.ending) {
-            (State::Succeeded { .. }, _) if failures + crashes > 0 => {
+            (State::Succeeded { .. }, _) if came_through(job, &transition.ledger) => {
+                let failures = failures + outside(job);
                 (What::Recovered, format!("finished at run {attempt}, after {failures} failures"))
             }
             (State::Dead { why, .. }, _) => {

@@ -386,6 +386,36 @@ async fn the_activity_log_has_what_a_person_wants_to_know_newest_first() {
     assert_eq!(engine.activity(1).await.unwrap().len(), 1);
 }
 
+#[tokio::test]
+async fn a_job_that_failed_outside_and_finishes_at_its_first_run_has_come_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let sqlite = SqliteStore::open(folder.path().join("jobs.db")).await.unwrap();
+    let stores: [Arc<dyn Store>; 2] = [Arc::new(MemoryStore::new()), Arc::new(sqlite)];
+    for store in stores {
+        let engine = Engine::on(store).handle(fetch).build().unwrap();
+        let mut events = engine.events();
+        let outside = Failure::retry("no answer");
+        let policy = Policy::immediate().retries(4);
+        let late = NewJob::from(Fetch { failing: 0 }).policy(policy).failed_outside(outside);
+        // Beside others, so that they are settled together.
+        engine.enqueue_all([late, Fetch { failing: 0 }.into(), Fetch { failing: 0 }.into()]).await.unwrap();
+        engine.drain().await.unwrap();
+        let lines = engine.activity(10).await.unwrap();
+        let told: Vec<(What, &str)> = lines.iter().map(|line| (line.what, line.message.as_str())).collect();
+        assert_eq!(told, [(What::Recovered, "finished at run 1, after 1 failures")]);
+        let totals = engine.counts().await.unwrap()[0].totals;
+        assert_eq!((totals.succeeded, totals.recovered, totals.failures), (3, 1, 0));
+        let mut after = Vec::new();
+        while let Ok(event) = events.try_recv() {
+            if let Happening::Succeeded { failures, .. } = event.what {
+                after.push(failures);
+            }
+        }
+        after.sort_unstable();
+        assert_eq!(after, [0, 0, 1]);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_activity_log_is_bounded() {
     let (builder, _) = builder();

@@ -149,6 +149,25 @@ impl Handler<HttpJob> for HttpExecutor {
     }
 }
 
+/// Sends a request for a handler of your own, and judges what comes back as that of an `http` job is judged: an answer
+/// that is no success is a failure with its status and the wait it asks for, and no answer is one with a code.
+///
+/// # Errors
+///
+/// That failure.
+pub async fn ask(egress: &Egress, request: Request, clock: &Clock) -> Result<Response, Failure> {
+    let host = request.destination();
+    let response = egress.send(request).await.map_err(answer::unanswered)?;
+    judged(&host, response, clock)
+}
+
+fn judged(host: &str, response: Response, clock: &Clock) -> Result<Response, Failure> {
+    match response.status.is_success() {
+        true => Ok(response),
+        false => Err(answer::refused(host, &response, clock.now())),
+    }
+}
+
 /// How many tries the policy allows, if it counts them.
 fn attempts_max(attempt: &Attempt<HttpJob>) -> Option<u32> {
     let job = attempt.job();
@@ -225,10 +244,7 @@ impl Errand {
     async fn ask(&self, source: Request) -> Result<Response, Failure> {
         let host = source.destination();
         let response = self.send(source).await?;
-        match response.status.is_success() {
-            true => Ok(response),
-            false => Err(answer::refused(&host, &response, self.clock.now())),
-        }
+        judged(&host, response, &self.clock)
     }
 
     /// Asks what the last try came to: the outcome if it was done, none if it was not.

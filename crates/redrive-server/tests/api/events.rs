@@ -1,65 +1,13 @@
 //! The stream of events: how everything stands, what happens, and what was missed.
 
-use bytes::Bytes;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use serde_json::{Value, json};
 
-use crate::client::within;
-use crate::ground::{Ground, api};
-
-/// One event.
-#[derive(Debug)]
-pub(crate) struct Told {
-    event: String,
-    id: Option<String>,
-    pub(crate) data: Value,
-}
-
-pub(crate) struct Stream {
-    body: Incoming,
-    text: String,
-}
+use crate::ground::Ground;
+pub(crate) use crate::stream::{Stream, Told};
 
 impl Stream {
     pub(crate) async fn open(ground: &Ground, last: Option<&str>) -> Stream {
-        let headers: Vec<(&str, &str)> = last.map(|last| ("last-event-id", last)).into_iter().collect();
-        let path = api("/events");
-        let response = within(ground.client.send("GET", &path, &headers, Bytes::new())).await.unwrap();
-        assert_eq!(response.headers()["content-type"], "text/event-stream");
-        Stream { body: response.into_body(), text: String::new() }
-    }
-
-    pub(crate) async fn next(&mut self) -> Told {
-        loop {
-            if let Some((block, rest)) = self.text.split_once("\n\n") {
-                let field =
-                    |name: &str| block.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-                let told = field("data:").map(|data| Told {
-                    event: field("event:").unwrap().to_owned(),
-                    id: field("id:").map(str::to_owned),
-                    data: serde_json::from_str(data).unwrap(),
-                });
-                self.text = rest.to_owned();
-                match told {
-                    Some(told) => return told,
-                    // A heartbeat.
-                    None => continue,
-                }
-            }
-            let frame = within(self.body.frame()).await.expect("the stream has ended").unwrap();
-            self.text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
-        }
-    }
-
-    /// The next one with this name.
-    pub(crate) async fn next_of(&mut self, event: &str) -> Told {
-        loop {
-            let told = self.next().await;
-            if told.event == event {
-                return told;
-            }
-        }
+        Stream::listen(&ground.client, last).await
     }
 
     /// Reads on until this job has come to this, and gives the last id it was told.

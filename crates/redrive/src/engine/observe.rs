@@ -13,6 +13,7 @@ use crate::job::{Ending, Job, JobId, State};
 use crate::machine::{Admission, Command};
 use crate::outcome::Failure;
 use crate::policy::GiveUp;
+use crate::stats;
 use crate::store::{Enqueued, How, Settled, Settlement};
 
 /// Something that happened to a job.
@@ -47,7 +48,7 @@ pub enum Happening {
     Succeeded {
         /// At which attempt.
         attempt: u32,
-        /// After how many failures.
+        /// After how many failures, one outside included.
         failures: u32,
     },
     /// It failed and will be tried again.
@@ -257,7 +258,10 @@ fn happening(settlement: &Settlement) -> Happening {
     let transition = &settlement.transition;
     let attempt = transition.ledger.attempt;
     match transition.state {
-        State::Succeeded { .. } => Happening::Succeeded { attempt, failures: transition.ledger.failures },
+        State::Succeeded { .. } => {
+            let failures = transition.ledger.failures + stats::outside(&settlement.job);
+            Happening::Succeeded { attempt, failures }
+        }
         State::Dead { why, .. } => Happening::Dead { attempt, why, failure: transition.failure.clone() },
         State::Waiting { due_at, .. } if matches!(transition.ending, Ending::Failed | Ending::Crashed) => {
             Happening::RetryScheduled { attempt, due_at, failure: transition.failure.clone() }
@@ -282,7 +286,7 @@ fn log(settlement: &Settlement) {
     let class = failure.map_or("", |failure| job.policy.classify(failure).class.name());
     let rule = transition.rule.as_deref().unwrap_or_default();
     match &transition.state {
-        State::Succeeded { .. } if transition.ledger.failures + transition.ledger.crashes > 0 => {
+        State::Succeeded { .. } if stats::came_through(job, &transition.ledger) => {
             tracing::info!(%job_id, kind, attempts = attempt, "Retry succeeded");
         }
         State::Succeeded { .. } => tracing::debug!(%job_id, kind, attempt, "Job succeeded"),

@@ -13,7 +13,7 @@ use crate::clock::Timestamp;
 use crate::error::ErrorKind;
 use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
 use crate::machine::{self, Transition};
-use crate::stats::Activity;
+use crate::stats::{self, Activity};
 use crate::store::{
     Again, ClaimId, Expired, Expiry, HISTORY_FIRST, HISTORY_LAST, HolderId, Lease, Renewal, Settled,
     Settlement,
@@ -93,7 +93,7 @@ impl Core {
             queue.running = queue.running.saturating_sub(1);
             let band = queue.bands.entry(job.priority).or_default();
             band.live = band.live.saturating_sub(1);
-            queue.news.succeeded(&transition.ledger);
+            queue.news.succeeded(job, &transition.ledger);
             answers.push(Some(Settled::Applied));
         }
         Ok(answers)
@@ -351,10 +351,11 @@ impl Core {
     }
 }
 
-/// It succeeded at its first attempt, and nothing else hangs on it.
+/// It succeeded at its first attempt, which is no news, and nothing else hangs on it.
 fn is_plain(job: &Job, transition: &Transition) -> bool {
     let first = Ledger { attempt: 1, ..Ledger::default() };
-    transition.ending == Ending::Succeeded && transition.ledger == first && job.extras.is_none()
+    let is_first = transition.ending == Ending::Succeeded && transition.ledger == first;
+    is_first && job.extras.is_none() && !stats::came_through(job, &transition.ledger)
 }
 
 fn insert_done(
