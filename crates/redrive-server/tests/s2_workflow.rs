@@ -9,8 +9,6 @@ mod client;
 #[expect(dead_code, reason = "other tests use the rest of it")]
 #[path = "support/ground.rs"]
 mod ground;
-#[path = "s2_workflow/requirements.rs"]
-mod requirements;
 #[path = "s2_workflow/retries.rs"]
 mod retries;
 #[path = "support/served.rs"]
