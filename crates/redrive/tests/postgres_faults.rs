@@ -16,6 +16,8 @@ mod child;
 mod failover;
 #[path = "postgres_faults/fleet.rs"]
 mod fleet;
+#[path = "postgres_faults/graph.rs"]
+mod graph;
 #[path = "postgres_faults/killing.rs"]
 mod killing;
 #[expect(dead_code, reason = "most of it is for postgres_races.rs")]
