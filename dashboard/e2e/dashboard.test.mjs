@@ -6,7 +6,7 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { fixed, isPostgres, launch, openPage, startDestination, startServer, until, violations } from "./support.mjs";
 import { corpus } from "./xss.mjs";
 
-const PAGES = ["/", "/retries", "/jobs", "/errors", "/dead", "/queues", "/policies", "/activity"];
+const PAGES = ["/", "/retries", "/jobs", "/errors", "/dead", "/executions", "/queues", "/policies", "/activity"];
 let browser;
 let destination;
 before(async () => {
@@ -21,6 +21,44 @@ after(async () => {
 /** The row of a job in the retry queue. */
 const row = (page, key) => page.locator("[data-phase]", { hasText: key });
 const toast = (page, text) => page.locator("[data-tone]", { hasText: text });
+
+describe("an execution", () => {
+  let server;
+  let page;
+  before(async () => {
+    server = await startServer();
+    page = await openPage(browser);
+  });
+  after(async () => {
+    await page?.context().close();
+    await server?.end();
+  });
+
+  test("is drawn, stops at a dead step, and goes on when that is run again", async () => {
+    destination.set("/first", 200, "paid");
+    destination.set("/second", 404, "no such account");
+    const call = (nodeId, path, after = []) => ({
+      nodeId,
+      type: "action",
+      subType: "api-call",
+      after,
+      config: { method: "POST", url: destination.job(path, fixed("1s", 1)).payload.url },
+    });
+    const nodes = [call("charge", "/first"), call("ship", "/second", ["charge"]), call("thank", "/first", ["ship"])];
+    const started = await server.call("POST", "/executions", { workflow: { nodes }, input: { order: 17 } });
+    await page.goto(`${server.url}/executions`);
+    await page.getByText("1 of 3").waitFor();
+    await page.locator(`a[href$="/executions/${started.id}"]`).click();
+    await page.getByTestId("graph").getByText("ship: dead").waitFor({ state: "attached" });
+    await page.getByText(/node "ship" is dead/).waitFor();
+    destination.set("/second", 200, "shipped");
+    await page.getByRole("button", { name: "Retry now" }).click();
+    // Live: nobody reloads the page.
+    await page.getByTestId("graph").getByText("thank: succeeded").waitFor({ state: "attached" });
+    await page.getByText("3 of 3").waitFor();
+    assert.deepEqual(await violations(page), []);
+  });
+});
 
 describe("the retry queue", () => {
   let server;

@@ -13,6 +13,7 @@ const pages = [
   ["jobs", "/jobs"],
   ["errors", "/errors"],
   ["dead", "/dead"],
+  ["executions", "/executions"],
   ["queues", "/queues"],
   ["policies", "/policies"],
   ["activity", "/activity"],

@@ -10,6 +10,8 @@ import { listenToKeys } from "./keys";
 import { Activity } from "./pages/activity";
 import { Dead } from "./pages/dead";
 import { Errors } from "./pages/errors";
+import { Execution } from "./pages/execution";
+import { Executions } from "./pages/executions";
 import { Job } from "./pages/job";
 import { Jobs } from "./pages/jobs";
 import { Overview } from "./pages/overview";
@@ -85,6 +87,8 @@ function Pages() {
       <Route path="/jobs/:id">{({ id }) => <Job key={id} id={id} />}</Route>
       <Route path="/errors" component={Errors} />
       <Route path="/dead" component={Dead} />
+      <Route path="/executions" component={Executions} />
+      <Route path="/executions/:id">{({ id }) => <Execution key={id} id={id} />}</Route>
       <Route path="/queues" component={Queues} />
       <Route path="/policies" component={Policies} />
       <Route path="/activity" component={Activity} />

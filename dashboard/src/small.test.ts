@@ -174,7 +174,7 @@ test("the server sends the page at every address that the dashboard has", () => 
   const source = readFileSync("../crates/redrive-server/src/assets.rs", "utf8");
   const [, list = ""] = /const PAGES[^=]*= \[([^\]]*)\]/.exec(source) ?? [];
   const served = [...list.matchAll(/"([^"]+)"/g)].map(([, path]) => path);
-  expect(served.sort()).toEqual([...PAGES.map((page) => page.to), "/jobs/{id}", "/sign-in"].sort());
+  expect(served.sort()).toEqual([...PAGES.map((page) => page.to), "/jobs/{id}", "/executions/{id}", "/sign-in"].sort());
 });
 
 test("a timeline waits, runs, waits, and shows what is planned up to the end", () => {

@@ -9,6 +9,7 @@ mod commands;
 mod dead;
 mod edit;
 mod events;
+mod executions;
 mod explain;
 mod forms;
 mod halt;
@@ -147,6 +148,11 @@ fn described() -> (Router<Api>, OpenApi) {
         .routes(routes!(retry::pending))
         .routes(routes!(retry::trigger))
         .routes(routes!(retry::cancel))
+        .routes(routes!(executions::start, executions::list))
+        .routes(routes!(executions::get, executions::delete))
+        .routes(routes!(executions::retry))
+        .routes(routes!(executions::cancel))
+        .routes(routes!(executions::retry_node))
         .routes(routes!(dead::list))
         .routes(routes!(dead::groups))
         .routes(routes!(queues::list))

@@ -24,13 +24,15 @@ struct File {
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
 /// The addresses of pages. The dashboard shows what belongs there; a test of its own holds the two lists together.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 12] = [
     "/",
     "/retries",
     "/jobs",
     "/jobs/{id}",
     "/errors",
     "/dead",
+    "/executions",
+    "/executions/{id}",
     "/queues",
     "/policies",
     "/activity",
@@ -45,8 +47,12 @@ pub(crate) fn mount<S: Clone + Send + Sync + 'static>(router: Router<S>) -> Rout
 
 /// Whether a path leads to a page or one of its files, which everybody may have: there is nothing of anybody's in them.
 pub(crate) fn is_public(path: &str) -> bool {
-    let is_job = path.strip_prefix("/jobs/").is_some_and(|id| !id.contains('/'));
-    is_job || path == "/favicon.svg" || path.starts_with("/assets/") || PAGES.contains(&path)
+    let is_one = |of: &str| path.strip_prefix(of).is_some_and(|id| !id.contains('/'));
+    is_one("/jobs/")
+        || is_one("/executions/")
+        || path == "/favicon.svg"
+        || path.starts_with("/assets/")
+        || PAGES.contains(&path)
 }
 
 async fn page(request: Request) -> Result<Response, Refusal> {

@@ -124,6 +124,13 @@ impl<'o> Bench<'o> {
                 Ok(values_of(child::ask(ChildTask::Idle, path, measures::PLACES as u64)?))
             }
             Measure::Drain1m => self.drain_crowded(&name),
+            Measure::Held => self.drain_beside_held(&name),
+            Measure::Destinations => self.pairs(
+                &name,
+                |store| self.runtime.block_on(measures::drain_to(store, jobs, measures::DESTINATIONS)),
+                |store| self.runtime.block_on(measures::drain_to(store, jobs, 1)),
+            ),
+            Measure::Executions => self.executions(&name),
             Measure::HttpEnqueue => self.pairs(
                 &name,
                 |store| self.runtime.block_on(over_http::enqueue(store, jobs)),
@@ -174,6 +181,24 @@ impl<'o> Bench<'o> {
         Ok(values)
     }
 
+    /// Nodes of executions, and as many plain jobs, each on a store of its own and run until nothing is left.
+    fn executions(&self, name: &str) -> Result<Values> {
+        let (executions, places) = (self.options.jobs.div_ceil(workload::NODES), self.places()?);
+        let nodes = executions * workload::NODES;
+        let processes = if self.is_shared() { 2 } else { 1 };
+        let race = |store: &StoreUrl, fill, count| {
+            child::ask(fill, store, count)?;
+            Ok(nodes as f64 / child::race(ChildTask::RunOut, processes, store, places as u64)?)
+        };
+        let mut values = self.pairs(
+            name,
+            |store| race(store, ChildTask::FillExecutions, executions),
+            |store| race(store, ChildTask::Fill, nodes),
+        )?;
+        values.extend([("concurrency", json!(places)), ("processes", json!(processes))]);
+        Ok(values)
+    }
+
     fn latency(&self) -> Result<Values> {
         let jobs = self.options.jobs.min(SINGLES_MAX);
         let mut measured =
@@ -213,21 +238,31 @@ impl<'o> Bench<'o> {
 
     /// One file with the jobs of next month and one without, each drained of as many jobs in each round.
     fn drain_crowded(&self, name: &str) -> Result<Values> {
-        let (jobs, places) = (self.options.jobs, self.places()?);
         let crowded = self.crowded()?;
-        self.on_fresh_ground(|lonely| {
-            let open = |path| self.runtime.block_on(workload::engine(path, places, fails(0)));
-            let (with, without) = (open(crowded)?, open(lonely)?);
-            let mut pairs = Vec::new();
-            for round in 1..=self.options.rounds {
-                out::progress(&format!("{name}: round {round} of {}", self.options.rounds));
-                let drain = |engine| self.runtime.block_on(measures::drain_due(engine, jobs));
-                pairs.push((drain(&with)?, drain(&without)?));
-            }
-            self.runtime.block_on(workload::close(with, crowded))?;
-            self.runtime.block_on(workload::close(without, lonely))?;
-            Ok(rates(&pairs))
+        self.on_fresh_ground(|lonely| self.drain_in_turn(name, crowded, lonely))
+    }
+
+    /// One store with jobs for a destination that is down and one without.
+    fn drain_beside_held(&self, name: &str) -> Result<Values> {
+        self.on_fresh_ground(|holding| {
+            self.runtime.block_on(measures::hold(holding))?;
+            self.on_fresh_ground(|free| self.drain_in_turn(name, holding, free))
         })
+    }
+
+    fn drain_in_turn(&self, name: &str, with: &StoreUrl, without: &StoreUrl) -> Result<Values> {
+        let (jobs, places) = (self.options.jobs, self.places()?);
+        let open = |path| self.runtime.block_on(workload::engine(path, places, fails(0)));
+        let (burdened, free) = (open(with)?, open(without)?);
+        let mut pairs = Vec::new();
+        for round in 1..=self.options.rounds {
+            out::progress(&format!("{name}: round {round} of {}", self.options.rounds));
+            let drain = |engine| self.runtime.block_on(measures::drain_due(engine, jobs));
+            pairs.push((drain(&burdened)?, drain(&free)?));
+        }
+        self.runtime.block_on(workload::close(burdened, with))?;
+        self.runtime.block_on(workload::close(free, without))?;
+        Ok(rates(&pairs))
     }
 
     /// The places with which the engine is fastest, of those that are tried.

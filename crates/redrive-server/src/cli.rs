@@ -7,7 +7,9 @@ pub(crate) use redrive_server::config::StoreUrl;
 use crate::commands::config::ConfigCommand;
 use crate::commands::dead::DeadCommand;
 use crate::commands::enqueue::Enqueue;
+use crate::commands::executions::ExecutionsCommand;
 use crate::commands::get::Get;
+use crate::commands::import::ImportCommand;
 use crate::commands::jobs::JobsCommand;
 use crate::commands::pages::{Completions, ErrorPage, Manual};
 use crate::commands::policy::{Classify, PolicyCommand};
@@ -73,6 +75,9 @@ pub(crate) enum Command {
     /// List jobs, look at them, and do something about them
     #[command(subcommand)]
     Jobs(JobsCommand),
+    /// Start workflows, look at their executions, and do something about them
+    #[command(subcommand)]
+    Executions(ExecutionsCommand),
     /// Look at the jobs that need a person, and bring them back
     #[command(subcommand)]
     Dead(DeadCommand),
@@ -90,6 +95,9 @@ pub(crate) enum Command {
     Policy(PolicyCommand),
     /// Say what a failure would be taken for, and which rule says so
     ExplainClassify(Classify),
+    /// Read what another library was configured with, and print what it means here
+    #[command(subcommand)]
+    Import(ImportCommand),
     /// Make, list and revoke the tokens with which others come in
     #[command(subcommand)]
     Tokens(TokensCommand),
@@ -219,6 +227,10 @@ pub(crate) enum ChildTask {
     DrainTogether,
     /// The same by hand.
     DrainByHand,
+    /// Start executions of five nodes.
+    FillExecutions,
+    /// Say that it is ready, wait for a line, and run until nothing is left.
+    RunOut,
 }
 
 /// What can be measured, in the order in which it is.
@@ -254,6 +266,12 @@ pub(crate) enum Measure {
     /// Draining while a million jobs wait for next month, beside draining without them.
     #[value(name = "drain_1m")]
     Drain1m,
+    /// Draining while 100,000 jobs are held for a destination that is down, beside draining without them.
+    Held,
+    /// Draining jobs for 10,000 destinations, beside draining as many for one.
+    Destinations,
+    /// Executions of five nodes, in nodes, beside as many plain jobs: two processes on PostgreSQL, one on SQLite.
+    Executions,
     /// POST /jobs on 64 connections, beside 64 callers of the library.
     HttpEnqueue,
     /// HTTP jobs through the server, 64 at once, beside the same client in a bare loop.

@@ -19,8 +19,8 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::commands::run;
 use crate::commands::{
-    config, dead, enqueue, finish, get, jobs, pages, policy, queues, run as running, stats, store, tail,
-    tokens,
+    config, dead, enqueue, executions, finish, get, import, jobs, pages, policy, queues, run as running,
+    stats, store, tail, tokens,
 };
 
 /// Jobs are many small allocations, made on one thread and freed on another.
@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Run(given) => running::run(*given),
         Command::Enqueue(job) => run(enqueue::run(*job)),
         Command::Jobs(command) => run(jobs::run(command)),
+        Command::Executions(command) => run(executions::run(command)),
         Command::Dead(command) => run(dead::run(command)),
         Command::Queues(command) => run(queues::run(command)),
         Command::Stats(given) => run(stats::stats(given)),
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Tail(given) => run(tail::run(given)),
         Command::Policy(command) => run(policy::run(command)),
         Command::ExplainClassify(given) => run(policy::classify(given)),
+        Command::Import(command) => finish(import::run(command)),
         Command::Tokens(command) => run(tokens::run(command)),
         Command::Config(command) => finish(config::run(command)),
         Command::Error(given) => finish(pages::error(&given)),

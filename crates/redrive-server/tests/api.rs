@@ -14,6 +14,8 @@ mod commands;
 mod edit;
 #[path = "api/events.rs"]
 mod events;
+#[path = "api/executions.rs"]
+mod executions;
 #[path = "api/explain.rs"]
 mod explain;
 #[path = "support/ground.rs"]

@@ -102,11 +102,16 @@ impl House {
     }
 }
 
+fn execution() -> Value {
+    json!({ "workflow": { "nodes": [{ "nodeId": "a", "type": "action", "subType": "sms" }] } })
+}
+
 /// What a route is sent: understood, so that only who asks decides.
 async fn body_for(house: &House, operation: &str) -> Option<Value> {
     Some(match operation {
         "createJob" => json!({ "kind": "sms" }),
         "createJobs" => json!([{ "kind": "sms" }]),
+        "startExecution" => execution(),
         "snoozeJob" | "snoozeLease" => json!({ "delay": "1s" }),
         "rescheduleJob" => json!({ "runAt": "2031-05-01T12:00:00Z" }),
         "commandJobs" => json!({ "command": "cancel", "filter": { "kind": "nothing" } }),
@@ -128,6 +133,10 @@ async fn body_for(house: &House, operation: &str) -> Option<Value> {
 
 async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &str) -> &'static str {
     let mut path = path.replace("{name}", "default");
+    if path.contains("/executions/{id}") {
+        let (_, started) = house.ask("admin", "POST", "/api/v1/executions", Some(&execution())).await;
+        path = path.replace("{id}", started["data"]["id"].as_str().unwrap()).replace("{node}", "a");
+    }
     if path.contains("{id}") {
         path = path.replace("{id}", &house.job().await);
     }

@@ -12,6 +12,7 @@ mod remote;
 mod settling;
 mod shift;
 mod upkeep;
+mod workflow;
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -24,7 +25,7 @@ use self::handler::Registry;
 use self::shift::{Desk, Shift, Step};
 use crate::clock::{Clock, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{JobId, Json, NewJob};
+use crate::job::{Job, JobId, Json, NewJob};
 use crate::machine::{self, Admission, Command, Steer};
 use crate::queue::{Queue, Retention};
 use crate::stats::Activity;
@@ -40,6 +41,7 @@ pub use self::crash::{CrashPlan, CrashPoint};
 pub use self::handler::Handler;
 pub use self::observe::{Event, Happening};
 pub use self::remote::{LEASE_MAX, Lending};
+pub use self::workflow::ExecutionDetail;
 
 /// A durable retry engine. Cheap to clone: all clones are the same engine.
 #[derive(Clone)]
@@ -264,11 +266,14 @@ impl Engine {
             if jobs.is_empty() {
                 return Ok(count);
             }
+            self.before_executions(command, &jobs).await?;
             let now = self.inner.clock.now();
             let these = Filter { ids: jobs.iter().map(|job| job.id).collect(), ..to.clone() };
             let done = self.inner.store.apply(command, &these, APPLY_CHUNK, now).await?;
             count += done.len() as u64;
             self.inner.steered(command, &done, now);
+            let done: Vec<Job> = jobs.into_iter().filter(|job| done.contains(&job.id)).collect();
+            self.after_members(command, &done).await?;
             before = next;
             if before.is_none() {
                 return Ok(count);
@@ -277,11 +282,19 @@ impl Engine {
     }
 
     async fn steer(&self, command: Command, id: JobId) -> Result<()> {
+        let named = match command {
+            Command::Cancel | Command::Redrive | Command::Delete => {
+                let page = Page { before: None, limit: 1 };
+                self.inner.store.list(&Filter::id(id), page).await?.jobs
+            }
+            Command::RetryNow | Command::Reschedule(_) | Command::Hurry => Vec::new(),
+        };
+        self.before_executions(command, &named).await?;
         let now = self.inner.clock.now();
         let done = self.inner.store.apply(command, &Filter::id(id), 1, now).await?;
         if !done.is_empty() {
             self.inner.steered(command, &done, now);
-            return Ok(());
+            return self.after_members(command, &named).await;
         }
         let Some(JobDetail { job, .. }) = self.inner.store.get(id).await? else {
             return Err(Error::new(ErrorKind::NotFound, format!("job {id} is not there"))
@@ -355,15 +368,24 @@ impl Inner {
                 "register its handler with .handle(…), or name it with .produce::<T>() if another process runs it",
             ));
         }
-        let Some(queue) = self.queues.get(&new.queue) else {
+        let id = self.new_id(self.clock.now());
+        self.admit_as(new, id)
+    }
+
+    /// The same under an id that is there already, of a kind that somebody knows.
+    fn admit_as(&self, new: NewJob, id: JobId) -> Result<Admission> {
+        let queue = self.queue(&new.queue)?;
+        machine::admit(new, queue, id, self.clock.now(), &mut id.rng(0))
+    }
+
+    fn queue(&self, name: &str) -> Result<&Queue> {
+        let Some(queue) = self.queues.get(name) else {
             return Err(Error::invalid(
-                format!("there is no queue {:?}", new.queue),
-                format!("add .queue(Queue::new({:?})) to the engine, or choose another", new.queue),
+                format!("there is no queue {name:?}"),
+                format!("add .queue(Queue::new({name:?})) to the engine, or choose another"),
             ));
         };
-        let now = self.clock.now();
-        let id = self.new_id(now);
-        machine::admit(new, queue, id, now, &mut id.rng(0))
+        Ok(queue)
     }
 
     pub(crate) async fn enqueue(&self, jobs: Vec<Admission>) -> Result<Vec<Enqueued>> {

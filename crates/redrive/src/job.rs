@@ -35,6 +35,15 @@ impl JobId {
         JobId(uuid::Builder::from_unix_timestamp_millis(ms, &bytes).into_uuid())
     }
 
+    /// The id of a part of something that has an id: of the same time, and always the same for the same place.
+    pub(crate) fn within(whole: JobId, place: u32) -> JobId {
+        let ms = i64::try_from(whole.as_u128() >> 80).unwrap_or(0);
+        // Its own attempts draw from numbers that grow from 0 on: these are far from them.
+        let mut rng = whole.rng(u32::MAX - place);
+        let count = u16::try_from(place & 0x0fff).unwrap_or(0);
+        JobId::new(Timestamp::from_millis(ms), count, &mut rng)
+    }
+
     #[cfg(feature = "postgres")]
     pub(crate) fn from_uuid(id: Uuid) -> JobId {
         JobId(id)
@@ -243,6 +252,13 @@ impl Job {
     /// What is rarely set, or the lack of it.
     pub fn extras(&self) -> &Extras {
         self.extras.as_deref().unwrap_or(&NO_EXTRAS)
+    }
+
+    /// Whether nothing else is set of what is rarely set.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn has_at_most_a_destination(&self) -> bool {
+        let Some(extras) = &self.extras else { return true };
+        extras.destination.is_some() && Extras { destination: None, ..(**extras).clone() } == NO_EXTRAS
     }
 
     pub(crate) fn extras_mut(&mut self) -> &mut Extras {

@@ -15,6 +15,7 @@ mod policy;
 mod queue;
 pub mod span;
 mod stats;
+mod workflow;
 
 // Where jobs live.
 mod store;
@@ -31,7 +32,7 @@ pub mod testing;
 
 pub use classify::{By, On, Rule, Verdict, explain};
 pub use clock::{Clock, Rng, Timestamp};
-pub use engine::{Attempt, Builder, Engine, Event, Handler, Happening, LEASE_MAX, Lending};
+pub use engine::{Attempt, Builder, Engine, Event, ExecutionDetail, Handler, Happening, LEASE_MAX, Lending};
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Fallback, Found};
 pub use forecast::{Forecast, forecast};
@@ -60,9 +61,9 @@ pub use queue::{CONCURRENCY_DEFAULT, CONCURRENCY_MAX, OnRetry, Order, Queue, Ret
 pub use span::{days, hours, millis, mins, secs};
 pub use stats::{ACTIVITY_MAX, Activity, Tally, What};
 pub use store::{
-    Again, CALLS_KEPT, Call, Claim, ClaimId, Claimed, Destination, Destinations, Enqueued, Expired, Expiry,
-    Filter, Group, HolderId, How, JobDetail, Kinds, Lease, MemoryStore, Observed, Operations, PAGE_MAX, Page,
-    Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store, Want,
+    Again, CALLS_KEPT, Call, Claim, ClaimId, Claimed, Destination, Destinations, Ended, Enqueued, Expired,
+    Expiry, Filter, Group, HolderId, How, JobDetail, Kinds, Lease, MemoryStore, Observed, Operations,
+    PAGE_MAX, Page, Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store, Want,
 };
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use store::{Finding, Severity};
@@ -70,6 +71,8 @@ pub use store::{Finding, Severity};
 pub use store::{PostgresOptions, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use store::{SqliteOptions, SqliteStore};
+
+pub use workflow::{EXECUTION, Execution, Inputs, NODE_LABEL, NODES_MAX, Node, RETRIED_LABEL, Workflow};
 
 /// The code in the guides and the concepts is compiled and run as the README's is.
 #[cfg(all(doctest, feature = "sqlite", feature = "testing"))]
@@ -92,4 +95,6 @@ mod pages {
     mod postgres {}
     #[doc = include_str!("../../../docs/guides/testing.md")]
     mod testing {}
+    #[doc = include_str!("../../../docs/guides/workflows.md")]
+    mod workflows {}
 }

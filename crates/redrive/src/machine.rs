@@ -40,6 +40,36 @@ pub struct Admission {
     pub capacity: Option<u64>,
     /// What was tried before it came here.
     pub history: Vec<AttemptRecord>,
+    /// The jobs of the same call that must have succeeded before it may begin.
+    pub after: Vec<JobId>,
+}
+
+impl Admission {
+    /// Lets it wait for other jobs of the same call. Their successes let it go, and nothing else does: it has no time of
+    /// its own. Those others must have a parent, which this may be: if one of them ends badly, the parent is let go.
+    ///
+    /// # Errors
+    ///
+    /// If it has a key or an ordering key: it would wait for two things at once.
+    pub fn held_behind(mut self, after: Vec<JobId>) -> Result<Admission> {
+        let extras = self.job.extras();
+        if extras.key.is_some() || extras.ordering_key.is_some() {
+            return Err(Error::invalid(
+                format!("the {:?} job waits for others and has a key or an order of its own", self.job.kind),
+                "leave out its key and its ordering key, and choose a queue that is not first in, first out",
+            ));
+        }
+        if !after.is_empty() {
+            self.job.state = held();
+        }
+        self.after = after;
+        Ok(self)
+    }
+}
+
+/// How a job waits for others: it is due when they let it go.
+pub(crate) fn held() -> State {
+    waiting(Timestamp::MAX, Reason::Dependency)
 }
 
 /// Makes a job of what was asked for.
@@ -94,7 +124,8 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
             "give it a later deadline and start_by, or an earlier time to run",
         ));
     }
-    Ok(Admission { job, on_conflict: new.on_conflict, capacity: queue.capacity, history })
+    let (on_conflict, capacity) = (new.on_conflict, queue.capacity);
+    Ok(Admission { job, on_conflict, capacity, history, after: Vec::new() })
 }
 
 /// What was tried in-process keeps its numbers; a failure outside is remembered but is no attempt of ours.
@@ -400,6 +431,9 @@ pub fn steer(job: &Job, command: Command, now: Timestamp) -> Steer {
             // Ending the attempt here takes the lease away: what its handler reports later matches nothing.
             next.ledger.attempt = next.ledger.attempt.saturating_add(1);
             next.state = State::Cancelled { at: now };
+        }
+        (Command::RetryNow | Command::Reschedule(_), State::Waiting { reason: Reason::Dependency, .. }) => {
+            return Steer::Refuse("it waits for the jobs that it comes after");
         }
         (Command::RetryNow, State::Waiting { .. }) => next.state = waiting(now, Reason::ByHand),
         (Command::Reschedule(at), State::Waiting { .. }) => next.state = waiting(at, Reason::ByHand),

@@ -15,6 +15,7 @@ mod hand;
 mod node;
 mod plan;
 mod planted;
+mod ties;
 mod witness;
 mod world;
 

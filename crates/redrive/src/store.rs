@@ -112,6 +112,18 @@ pub trait Store: Send + Sync + 'static {
 
     /// One job with its history.
     async fn get(&self, id: JobId) -> Result<Option<JobDetail>>;
+    /// How those of these jobs ended that are final.
+    async fn ended(&self, ids: &[JobId]) -> Result<Vec<Ended>> {
+        let mut ended = Vec::new();
+        for id in ids {
+            if let Some(JobDetail { job, output, .. }) = self.get(*id).await?
+                && job.state.is_final()
+            {
+                ended.push(Ended { id: *id, state: job.state.name(), output });
+            }
+        }
+        Ok(ended)
+    }
     /// Jobs that match, newest first.
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged>;
     /// How many jobs are where, and how much of what has happened.
@@ -279,6 +291,17 @@ pub struct JobDetail {
     pub output: Option<Json>,
 }
 
+/// How a job ended, in short.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Ended {
+    /// The job.
+    pub id: JobId,
+    /// Where it stands.
+    pub state: StateName,
+    /// What it left behind.
+    pub output: Option<Json>,
+}
+
 /// Which jobs. Everything given must hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Filter {
@@ -428,11 +451,26 @@ pub(crate) fn replaced(old: &Job, mut new: Job) -> Job {
     new
 }
 
+/// When something will be due by itself: what waits for other jobs never is.
+pub(crate) fn by_itself(due: Option<Timestamp>) -> Option<Timestamp> {
+    due.filter(|due| *due < Timestamp::MAX)
+}
+
 /// The record of an attempt that a person ended.
 pub(crate) fn cancelled_attempt(attempt: u32, started_at: Timestamp, now: Timestamp) -> AttemptRecord {
     let ending = crate::job::Ending::Cancelled;
     let (failure, fingerprint, rule, next_at) = (None, None, None, None);
     AttemptRecord { attempt, started_at, ended_at: now, ending, failure, fingerprint, rule, next_at }
+}
+
+/// What comes in alone has nobody to wait for.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn refuse_tied(admission: &Admission) -> Result<()> {
+    if admission.after.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the {:?} job waits for others that do not come with it", admission.job.kind);
+    Err(Error::invalid(message, "start workflows with the engine, outside of your own transaction"))
 }
 
 pub(crate) fn queue_full(queue: &str, capacity: u64) -> Error {

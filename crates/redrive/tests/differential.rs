@@ -89,6 +89,11 @@ impl Debug for Sequence {
 #[derive(Clone, Debug)]
 enum Operation {
     Enqueue(Vec<Spec>),
+    /// A parent with nodes, of which one comes after an earlier one if its bit is set.
+    Graph {
+        nodes: Vec<Spec>,
+        edges: u8,
+    },
     /// Sends a job again, counted from the newest.
     Again(usize),
     Claim {
@@ -182,6 +187,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     let holder = 0..2usize;
     prop_oneof![
         8 => vec(spec(), 1..4).prop_map(Operation::Enqueue),
+        3 => (vec(spec(), 2..5), any::<u8>()).prop_map(|(nodes, edges)| Operation::Graph { nodes, edges }),
         1 => (0..6usize).prop_map(Operation::Again),
         10 => (holder.clone(), 0..4usize, 0..4usize, any::<bool>())
             .prop_map(|(holder, strict, passing, suspect)| Operation::Claim { holder, strict, passing, suspect }),
@@ -304,7 +310,7 @@ impl Postgres {
         let client = redrive_testbed::connect(url).await.unwrap();
         let empty = "TRUNCATE redrive.queues, redrive.bands, redrive.policies, redrive.jobs, redrive.live, redrive.keys, \
                      redrive.done, redrive.dead, redrive.attempts, redrive.holders, redrive.claims, redrive.tallies, \
-                     redrive.activity";
+                     redrive.activity, redrive.edges";
         client.batch_execute(empty).await.unwrap();
         Postgres { store: PostgresStore::connect(url).await.unwrap(), url: url.into() }
     }
@@ -417,6 +423,11 @@ impl Pair {
                 self.sent.extend(jobs.clone());
                 self.enqueue(jobs).await
             }
+            Operation::Graph { nodes, edges } => {
+                let jobs = self.graph(nodes, *edges);
+                self.sent.extend(jobs.clone());
+                self.enqueue(jobs).await
+            }
             Operation::Again(newest) => {
                 let again = self.sent.iter().rev().nth(*newest).cloned();
                 self.enqueue(again.into_iter().collect()).await
@@ -486,6 +497,25 @@ impl Pair {
         }
         let id = JobId::new(self.now, u16::try_from(number).unwrap(), &mut self.rng);
         admit(new, &queue, id, self.now, &mut self.rng).ok()
+    }
+
+    /// The first is the parent of the others, and comes after all that nobody else comes after.
+    fn graph(&mut self, specs: &[Spec], edges: u8) -> Vec<Admission> {
+        let plain = |spec: &Spec| Spec { key: None, order: None, after: 0, start_by: None, ..spec.clone() };
+        let mut jobs: Vec<Admission> = specs.iter().filter_map(|spec| self.admit(&plain(spec))).collect();
+        let ids: Vec<JobId> = jobs.iter().map(|new| new.job.id).collect();
+        let mut bits = (0..).map(|bit| edges >> (bit % 8) & 1 == 1);
+        let mut last: Vec<JobId> = ids[1..].to_vec();
+        for (at, job) in jobs.iter_mut().enumerate().skip(1) {
+            let before: Vec<JobId> = ids[1..at].iter().filter(|_| bits.next().unwrap()).copied().collect();
+            last.retain(|id| !before.contains(id));
+            let mut extras = job.job.extras().clone();
+            extras.parent = Some(ids[0]);
+            job.job.extras = Some(Box::new(extras));
+            *job = job.clone().held_behind(before).unwrap();
+        }
+        jobs[0] = jobs[0].clone().held_behind(last).unwrap();
+        jobs
     }
 
     fn filter(&self, which: Which) -> Filter {

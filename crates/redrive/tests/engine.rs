@@ -14,4 +14,5 @@ mod engine {
     mod sqlite;
     mod steering;
     mod stores;
+    mod workflows;
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use kit::{Bench, at_once, begin, claim, end, ended, finish, ids, job, job_as, put, register, wanted};
 use redrive::{
-    Attempt, Command, Engine, ErrorKind, Filter, Happening, HolderId, How, JobId, Outcome, Payload,
-    PostgresStore, Renewal, Settled, State, StateName, Store as _, millis, secs,
+    Attempt, Command, Engine, ErrorKind, Filter, Happening, HolderId, How, JobId, Limits, Outcome, Payload,
+    PostgresStore, Rate, Renewal, Report, Rules, Seen, Settled, State, StateName, Store as _, millis, secs,
 };
 use redrive_testbed::{Cluster, Proxy};
 use serde::{Deserialize, Serialize};
@@ -510,10 +510,91 @@ async fn two_claimers_of_a_fifo_queue_do_not_run_two_of_its_jobs() {
     assert_eq!((end(first).await.jobs.len(), end(second).await.jobs.len()), (1, 0));
 }
 
+const DOOR: &str = "api.example.org";
+
+fn rules(limits: Limits) -> Arc<Rules> {
+    let mut rules = Rules::default();
+    rules.set(DOOR, Some(limits));
+    Arc::new(rules)
+}
+
+/// «Two lanes each see nine of ten places used: a fleet-wide limit is exceeded.»
+#[tokio::test]
+async fn the_last_place_of_a_destination_is_not_given_to_two_lanes() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    register(&two, TWO).await;
+    let now = one.clock().now();
+    let to =
+        |queue, from: u16| (from..from + 9).map(move |n| job(n, queue, now, |new| new.destination(DOOR)));
+    one.enqueue(to("mail", 0).chain(to("post", 20)).collect(), now).await.unwrap();
+    for store in [&one, &two] {
+        store.destinations().limit(rules(Limits { concurrency: Some(10), ..Limits::default() }));
+    }
+    assert_eq!(claim(&one, ONE, 1, &["mail"], 9).await.unwrap().jobs.len(), 9);
+    let hold = bench.holding(BEFORE_A_CLAIM_IS_WRITTEN).await;
+    let more = to("mail", 40).collect();
+    one.enqueue(more, now).await.unwrap();
+    let first = begin(async move { claim(&one, ONE, 3, &["mail"], 9).await.unwrap() });
+    bench.until_waiting(1).await;
+    // The other has the gate now, and nobody waits for a gate.
+    assert_eq!(claim(&two, TWO, 2, &["post"], 9).await.unwrap().jobs.len(), 0);
+    hold.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(end(first).await.jobs.len(), 1);
+    assert_eq!(claim(&two, TWO, 4, &["post"], 9).await.unwrap().jobs.len(), 0, "all ten are taken");
+}
+
 /// «A 429 or a remote report reaches an instance that did not claim the job: the gate learns too late.»
-///
-/// There are no gates yet. What they will stand on is here: any instance may settle what another claimed, and the one
-/// that claimed it cannot undo that.
+#[tokio::test]
+async fn what_one_instance_has_learned_of_a_destination_the_next_claim_of_any_obeys() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    let now = one.clock().now();
+    let jobs: Vec<_> = (0..6).map(|number| job(number, "mail", now, |new| new.destination(DOOR))).collect();
+    one.enqueue(jobs, now).await.unwrap();
+    let held = claim(&one, ONE, 1, &["mail"], 2).await.unwrap().jobs;
+    assert_eq!(held.len(), 2);
+    let asked = Report {
+        destination: DOOR.into(),
+        job: held[0].0.job,
+        holds: 0,
+        seen: Seen::Pause(secs(60)),
+        began: now,
+        ended: two.clock().now(),
+        pace: 1.0,
+    };
+    two.destinations().observe(&[asked], two.clock().now()).await.unwrap();
+    assert!(claim(&one, ONE, 2, &["mail"], 9).await.unwrap().jobs.is_empty());
+    let later = now + secs(61);
+    assert!(!one.claim(wanted(ONE, 3, &["mail"], 9), later).await.unwrap().jobs.is_empty());
+}
+
+/// The same for a rate: what one has let go is missing for the others, whatever they have seen of it.
+#[tokio::test]
+async fn instances_that_know_nothing_of_each_other_keep_one_rate() {
+    let bench = Bench::new().await;
+    let stores = [bench.store().await, bench.store().await, bench.store().await];
+    let now = stores[0].clock().now();
+    let jobs: Vec<_> = (0..60).map(|number| job(number, "mail", now, |new| new.destination(DOOR))).collect();
+    stores[0].enqueue(jobs, now).await.unwrap();
+    let limits = Limits { rate: Some(Rate::per_second(10)), burst: Some(3), ..Limits::default() };
+    let mut handed_out = 0;
+    for (index, store) in stores.iter().enumerate() {
+        register(store, HolderId(10 + index as u128)).await;
+        store.destinations().limit(rules(limits.clone()));
+    }
+    for round in 0..30u64 {
+        let store = &stores[round as usize % 3];
+        let wanted = wanted(HolderId(10 + u128::from(round % 3)), 100 + u128::from(round), &["mail"], 9);
+        handed_out += store.claim(wanted, now + millis(100 * (round / 3))).await.unwrap().jobs.len();
+    }
+    // Three at once, and one for each tenth of a second after that.
+    assert_eq!(handed_out, 3 + 9);
+}
+
+/// Any instance may settle what another claimed, and the one that claimed it cannot undo that.
 #[tokio::test]
 async fn a_report_to_an_instance_that_did_not_claim_the_job_is_not_lost() {
     let bench = Bench::new().await;
@@ -545,6 +626,7 @@ async fn a_users_open_transaction_does_not_stall_the_fleet() {
              SELECT 1 FROM redrive.policies FOR UPDATE; \
              SELECT 1 FROM redrive.bands FOR UPDATE; \
              SELECT 1 FROM redrive.tallies FOR UPDATE; \
+             SELECT 1 FROM redrive.gates FOR UPDATE; \
              SELECT redrive.know_band(1, 3::smallint); \
              SELECT redrive.put(ARRAY[gen_random_uuid()], ARRAY[j.queue], ARRAY[j.policy], ARRAY[j.created_at], \
                                 ARRAY[j.run_at], ARRAY[j.checksum], ARRAY[j.priority], ARRAY[j.kind], \
@@ -602,6 +684,75 @@ async fn a_backlog_at_the_front_of_a_queue_does_not_starve_what_is_behind() {
         found.extend(ids(&store.claim(want, last + secs(1)).await.unwrap()));
     }
     println!("backlog: what is behind was found after {claims} claims");
+}
+
+/// «Two predecessors end at once, each sees the other's edge: nobody lets go the one that waits for both.»
+#[tokio::test]
+async fn what_waits_for_two_that_end_at_once_is_let_go() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    register(&two, TWO).await;
+    let [parent, a, b, c] = tied(&one).await;
+    let first = claim(&one, ONE, 1, &["mail"], 1).await.unwrap().jobs;
+    let second = claim(&two, TWO, 2, &["mail"], 1).await.unwrap().jobs;
+    assert_eq!([first[0].0.job, second[0].0.job], [a, b]);
+    // Both stand before the row of the one that waits for them, with nothing of the other in sight.
+    let hold = bench.holding("SELECT 1 FROM redrive.live WHERE reason = 'dependency' FOR UPDATE").await;
+    let endings = [(one.clone(), first), (two, second)]
+        .map(|(store, held)| begin(async move { finish(&store, &held[0], Outcome::Done(None)).await }));
+    bench.until_waiting(2).await;
+    hold.batch_execute("COMMIT").await.unwrap();
+    for ending in endings {
+        assert_eq!(end(ending).await, Settled::Applied);
+    }
+    let last = claim(&one, ONE, 3, &["mail"], 9).await.unwrap().jobs;
+    assert_eq!(last[0].0.job, c);
+    assert_eq!(finish(&one, &last[0], Outcome::Done(None)).await, Settled::Applied);
+    assert_eq!(ids(&claim(&one, ONE, 4, &["mail"], 9).await.unwrap()), [parent]);
+    assert_eq!(bench.number("SELECT count(*) FROM redrive.edges").await, 0);
+}
+
+/// «A cancelled job comes back while the last one before it ends: it waits for an edge that is gone.»
+#[tokio::test]
+async fn what_comes_back_while_the_last_before_it_ends_is_not_stuck() {
+    let bench = Bench::new().await;
+    let store = bench.store().await;
+    register(&store, ONE).await;
+    let [_, _, _, c] = tied(&store).await;
+    let held = claim(&store, ONE, 1, &["mail"], 9).await.unwrap().jobs;
+    assert_eq!(finish(&store, &held[0], Outcome::Done(None)).await, Settled::Applied);
+    let now = store.clock().now();
+    assert_eq!(store.apply(Command::Cancel, &Filter::id(c), 1, now).await.unwrap(), [c]);
+    // The success has taken its edge away and is not committed; the redrive must not take it for one that is left.
+    let hold = bench.holding(BEFORE_AN_ENQUEUE_COMMITS).await;
+    let back = begin({
+        let store = store.clone();
+        async move { store.apply(Command::Redrive, &Filter::id(c), 1, now).await.unwrap() }
+    });
+    bench.until_waiting(1).await;
+    let ending = begin({
+        let store = store.clone();
+        async move { finish(&store, &held[1], Outcome::Done(None)).await }
+    });
+    bench.until_waiting(2).await;
+    hold.batch_execute("COMMIT").await.unwrap();
+    assert_eq!((end(back).await, end(ending).await), (vec![c], Settled::Applied));
+    assert!(ids(&claim(&store, ONE, 2, &["mail"], 9).await.unwrap()).contains(&c));
+}
+
+/// A parent, and three that belong to it: the last comes after the two before.
+async fn tied(store: &PostgresStore) -> [JobId; 4] {
+    let now = store.clock().now();
+    let parent = job(0, "mail", now, |new| new);
+    let id = parent.job.id;
+    let nodes: Vec<_> = (1..4).map(|number| job(number, "mail", now, |new| new.parent(id))).collect();
+    let [a, b, c] = [nodes[0].job.id, nodes[1].job.id, nodes[2].job.id];
+    let mut jobs = vec![parent.held_behind(vec![c]).unwrap()];
+    let after = [vec![], vec![], vec![a, b]];
+    jobs.extend(nodes.into_iter().zip(after).map(|(node, after)| node.held_behind(after).unwrap()));
+    store.enqueue(jobs, now).await.unwrap();
+    [id, a, b, c]
 }
 
 async fn state(store: &PostgresStore, id: JobId) -> StateName {

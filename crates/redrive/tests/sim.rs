@@ -62,6 +62,10 @@ const SOMETIMES: &[&str] = &[
     "redriven",
     "deleted",
     "paused",
+    // after others
+    "let go",
+    "let go by a bad ending",
+    "brought back behind others",
     // by itself
     "suspect",
     "forgotten",

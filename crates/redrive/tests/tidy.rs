@@ -33,6 +33,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "queue",
             "span",
             "stats",
+            "workflow",
         ],
     ),
     ("store", &["store", "tx"]),

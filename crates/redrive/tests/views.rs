@@ -297,7 +297,7 @@ async fn s2_25_and_s2_32_the_scheduler_finds_what_is_due_and_what_is_locked_too_
 
 async fn s2_07_to_s2_15_a_retry_schedule_has_every_column_of_the_document(world: &World) {
     let far = world.one("retry_schedules", "far").await;
-    assert_eq!(value(&far, "retry_type"), "parse");
+    assert_eq!(value(&far, "retry_type"), "node_execution");
     assert_eq!(value(&far, "target_id"), world.ids["far"].to_string());
     assert_eq!(value(&far, "execution_id"), world.ids["succeeded"].to_string());
     assert_eq!(value(&far, "node_id"), "api-call-1");

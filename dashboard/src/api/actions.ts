@@ -100,6 +100,32 @@ export function usePauseQueue() {
   );
 }
 
+/** Starts a failed execution anew; where it is now is for the caller to show. */
+export function useRetryExecution(started: (id: string) => void) {
+  return useAction(
+    async ({ id }: { id: string }) => {
+      const made = await call("POST /api/v1/executions/{id}/retry", { path: { id } });
+      started(made.id);
+    },
+    () => ({ tone: "good", text: "toast.anew" }),
+  );
+}
+
+export function useCancelExecution() {
+  return useAction(
+    ({ id }: { id: string }) => call("POST /api/v1/executions/{id}/cancel", { path: { id } }),
+    () => ({ tone: "info", text: "toast.execution.cancelled" }),
+  );
+}
+
+export function useRetryNode() {
+  return useAction(
+    ({ id, node }: { id: string; node: string }) =>
+      call("POST /api/v1/executions/{id}/nodes/{node}/retry", { path: { id, node } }),
+    () => ({ tone: "good", text: "toast.triggered" }),
+  );
+}
+
 export function useResumeAll() {
   return useAction(
     (_: undefined) => call("POST /api/v1/resume"),

@@ -177,6 +177,26 @@ export function useQueues() {
   return useQuery({ queryKey: ["live", "queues"], queryFn: () => call("GET /api/v1/queues"), refetchInterval });
 }
 
+export function useExecutions(cursor?: string) {
+  const refetchInterval = useAgain(5_000, 2_000);
+  const query = { limit: PAGE, ...(cursor ? { cursor } : {}) };
+  return useQuery({
+    queryKey: ["live", "executions", query],
+    queryFn: () => call("GET /api/v1/executions", { query }),
+    refetchInterval,
+  });
+}
+
+export function useExecution(id: string) {
+  const refetchInterval = useAgain(5_000, 1_000);
+  return useQuery({
+    queryKey: ["live", "execution", id],
+    queryFn: () => callExact("GET /api/v1/executions/{id}", { path: { id } }),
+    refetchInterval,
+    placeholderData: undefined,
+  });
+}
+
 export function usePresets() {
   return useQuery({ queryKey: ["presets"], queryFn: () => call("GET /api/v1/policies/presets"), staleTime: 60_000 });
 }

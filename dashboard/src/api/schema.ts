@@ -21,10 +21,14 @@ export type EnqueuedView = { deduplicated: boolean; id: string; replaced: boolea
 export type EntryError = { code: string; hint?: string | null; message: string };
 export type EntryView = EnqueuedView | { error: EntryError };
 export type ErrorForm = string | { code?: string | null; message: string; status?: number | null };
+export type ExecutionForm = { input?: unknown; labels?: Record<string, string>; workflow: WorkflowForm };
+export type ExecutionPageView = { counts: NodeCounts; createdAt: string; finishedAt?: string | null; id: string; labels: Record<string, string>; lastError?: string | null; queue: string; retriedBy?: string | null; retry: number; retryAt?: string | null; retryOf?: string | null; state: string };
+export type ExecutionView = ExecutionPageView & { input?: unknown; nodes: Array<NodeView>; output?: unknown; policy: unknown; retriesAllowed?: number | null };
 export type ExplainView = { id: string; lastError?: string | null; next: Array<StepView>; retry?: string | null; state: string; summary: string; until?: string | null };
 export type FailForm = { class?: string | null; code?: string | null; message: string; retryAfter?: Span | null; status?: number | null };
 export type FailureView = { class: string; code?: string | null; message: string; status?: number | null };
 export type FilterForm = { destination?: string | null; from?: string | null; group?: string | null; key?: string | null; kind?: string | null; label?: string | null; parent?: string | null; queue?: string | null; state?: string | null; until?: string | null };
+export type ForgottenView = { id: string };
 export type GroupView = { count: number; firstAt: string; group?: string | null; kind: string; lastAt: string; message?: string | null; newest: string };
 export type HeartbeatForm = { leaseFor?: Span | null; workerId: string };
 export type HeartbeatView = { leaseUntil: string; lost: Array<string> };
@@ -33,9 +37,12 @@ export type JobForm = { deadline?: string | null; delay?: Span | null; destinati
 export type JobView = { attempt: number; crashes: number; createdAt: string; deadline?: string | null; destination?: string | null; dueAt?: string | null; failures: number; finishedAt?: string | null; generation: number; holds: number; id: string; interruptions: number; key?: string | null; kind: string; labels: Record<string, string>; orderingKey?: string | null; parent?: string | null; payload?: unknown; policy: unknown; priority: number; queue: string; reason?: string | null; retriesAllowed?: number | null; runningSince?: string | null; snoozes: number; startBy?: string | null; state: string; timeout?: string | null; why?: string | null };
 export type LaterForm = { delay: Span };
 export type LeaseForm = { kinds: Array<string>; leaseFor?: Span | null; limit?: number | null; queues?: Array<string>; wait?: Span | null; worker?: string | null; workerId?: string | null };
-export type LeasedView = JobView & { lease: string; run: number };
+export type LeasedView = JobView & { inputs?: unknown; lease: string; run: number };
 export type LeasesView = { jobs: Array<LeasedView>; leaseUntil: string; workerId: string };
 export type NewTokenView = TokenView & { token: string };
+export type NodeCounts = { cancelled: number; dead: number; running: number; succeeded: number; total: number; waiting: number };
+export type NodeForm = { after?: Array<string>; config?: unknown; kind?: string | null; labels?: Record<string, string>; nodeId: string; policy?: unknown; priority?: number | null; queue?: string | null; subType?: string | null; timeout?: Span | null; type?: string | null };
+export type NodeView = { after: Array<string>; attempt: number; dueAt?: string | null; failures: number; finishedAt?: string | null; jobId: string; kind: string; lastError?: string | null; nodeId: string; reason?: string | null; retriesAllowed?: number | null; runningSince?: string | null; state: string };
 export type NoticeView = { at: string; job?: string | null; message: string; rule: string; what: string };
 export type PendingView = { items: Array<RetryView>; nextCursor?: string | null; stats: Totals };
 export type PointView = { at: string; dead: number; enqueued: number; failed: number; succeeded: number };
@@ -54,11 +61,13 @@ export type SessionForm = { token: string };
 export type SessionView = { expiresAt?: string | null; name: string; scopes: Array<string> };
 export type SnoozeForm = { delay: Span };
 export type Span = string | number;
+export type StartedView = { id: string; state: string };
 export type StatsView = Totals & { averageDelayMs?: number | null; cancelled: number; crashes: number; dead: number; enqueued: number; failures: number; held: boolean; recovered: number; redriven: number; retries: number; running: number; successRate?: number | null; waiting: number };
 export type StepView = { at: string; in: string; run?: number | null; step: string; why?: string | null };
 export type TokenForm = { expiresIn?: Span | null; name: string; scopes: Array<string> };
 export type TokenView = { createdAt: string; expiresAt?: string | null; keyId: string; lastUsedAt?: string | null; name: string; revokedAt?: string | null; scopes: Array<string> };
 export type Totals = { totalFailed: number; totalPending: number; totalSucceeded: number };
+export type WorkflowForm = { nodes: Array<NodeForm>; queue?: string | null; retry?: unknown };
 
 export interface Routes {
   "GET /api/v1/activity": { path: {  }; query: { limit?: number }; body: undefined; data: Array<{ at: string; job: string; kind: string; message: string; queue: string; what: string }> };
@@ -67,6 +76,13 @@ export interface Routes {
   "GET /api/v1/dead": { path: {  }; query: { state?: string; kind?: string; queue?: string; destination?: string; key?: string; label?: string; group?: string; parent?: string; from?: string; until?: string; limit?: number; cursor?: string }; body: undefined; data: { items: Array<{ attempt: number; crashes: number; createdAt: string; deadline?: string | null; destination?: string | null; dueAt?: string | null; failures: number; finishedAt?: string | null; generation: number; holds: number; id: string; interruptions: number; key?: string | null; kind: string; labels: Record<string, string>; orderingKey?: string | null; parent?: string | null; payload?: unknown; policy: unknown; priority: number; queue: string; reason?: string | null; retriesAllowed?: number | null; runningSince?: string | null; snoozes: number; startBy?: string | null; state: string; timeout?: string | null; why?: string | null }>; nextCursor?: string | null } };
   "GET /api/v1/dead/groups": { path: {  }; query: { limit?: number }; body: undefined; data: Array<{ count: number; firstAt: string; group?: string | null; kind: string; lastAt: string; message?: string | null; newest: string }> };
   "GET /api/v1/events": { path: {  }; query: {  }; body: undefined; data: string };
+  "GET /api/v1/executions": { path: {  }; query: { state?: string; label?: string; limit?: number; cursor?: string }; body: undefined; data: { items: Array<{ counts: NodeCounts; createdAt: string; finishedAt?: string | null; id: string; labels: Record<string, string>; lastError?: string | null; queue: string; retriedBy?: string | null; retry: number; retryAt?: string | null; retryOf?: string | null; state: string }>; nextCursor?: string | null } };
+  "POST /api/v1/executions": { path: {  }; query: {  }; body: ExecutionForm; data: { id: string; state: string } };
+  "DELETE /api/v1/executions/{id}": { path: { id: string }; query: {  }; body: undefined; data: { id: string } };
+  "GET /api/v1/executions/{id}": { path: { id: string }; query: {  }; body: undefined; data: ExecutionPageView & { input?: unknown; nodes: Array<NodeView>; output?: unknown; policy: unknown; retriesAllowed?: number | null } };
+  "POST /api/v1/executions/{id}/cancel": { path: { id: string }; query: {  }; body: undefined; data: ExecutionPageView & { input?: unknown; nodes: Array<NodeView>; output?: unknown; policy: unknown; retriesAllowed?: number | null } };
+  "POST /api/v1/executions/{id}/nodes/{node}/retry": { path: { id: string; node: string }; query: {  }; body: undefined; data: ExecutionPageView & { input?: unknown; nodes: Array<NodeView>; output?: unknown; policy: unknown; retriesAllowed?: number | null } };
+  "POST /api/v1/executions/{id}/retry": { path: { id: string }; query: {  }; body: undefined; data: ExecutionPageView & { input?: unknown; nodes: Array<NodeView>; output?: unknown; policy: unknown; retriesAllowed?: number | null } };
   "POST /api/v1/hold": { path: {  }; query: {  }; body: undefined; data: { held: boolean } };
   "GET /api/v1/jobs": { path: {  }; query: { state?: string; kind?: string; queue?: string; destination?: string; key?: string; label?: string; group?: string; parent?: string; from?: string; until?: string; limit?: number; cursor?: string }; body: undefined; data: { items: Array<{ attempt: number; crashes: number; createdAt: string; deadline?: string | null; destination?: string | null; dueAt?: string | null; failures: number; finishedAt?: string | null; generation: number; holds: number; id: string; interruptions: number; key?: string | null; kind: string; labels: Record<string, string>; orderingKey?: string | null; parent?: string | null; payload?: unknown; policy: unknown; priority: number; queue: string; reason?: string | null; retriesAllowed?: number | null; runningSince?: string | null; snoozes: number; startBy?: string | null; state: string; timeout?: string | null; why?: string | null }>; nextCursor?: string | null } };
   "POST /api/v1/jobs": { path: {  }; query: {  }; body: JobForm; data: { deduplicated: boolean; id: string; replaced: boolean; state: string } };

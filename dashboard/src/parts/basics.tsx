@@ -11,9 +11,14 @@ export type State = "waiting" | "running" | "succeeded" | "dead" | "cancelled";
 export function StateTag({ state, quiet = false }: { state: string; quiet?: boolean }) {
   const { t } = useWords();
   const colour =
-    { waiting: "text-soft", running: "text-time", succeeded: "text-good", dead: "text-bad", cancelled: "text-faint" }[
-      state
-    ] ?? "text-soft";
+    {
+      waiting: "text-soft",
+      running: "text-time",
+      retrying: "text-time",
+      succeeded: "text-good",
+      dead: "text-bad",
+      cancelled: "text-faint",
+    }[state] ?? "text-soft";
   return (
     <span className={`inline-flex items-center gap-1.5 whitespace-nowrap ${colour}`}>
       <Mark state={state} />
@@ -37,7 +42,10 @@ export function Mark({ state }: { state: string }) {
       )}
       {state === "succeeded" && <path d="M2 6.5 4.7 9 10 3.2" {...stroke} strokeLinejoin="round" />}
       {state === "dead" && <path d="m3 3 6 6M9 3 3 9" {...stroke} />}
-      {state === "cancelled" && <path d="M2.5 6h7" {...stroke} />}
+      {(state === "cancelled" || state === "forgotten") && <path d="M2.5 6h7" {...stroke} />}
+      {(state === "retrying" || state === "retried") && (
+        <path d="M9.5 4A4 4 0 1 0 10 6.5M9.8 1.8v2.4H7.4" {...stroke} />
+      )}
     </svg>
   );
 }

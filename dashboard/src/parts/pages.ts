@@ -9,6 +9,7 @@ import {
   RefreshCw,
   Skull,
   TrendingUp,
+  Workflow,
 } from "lucide-react";
 import type { Key } from "../i18n";
 
@@ -26,6 +27,7 @@ export const PAGES: readonly PageEntry[] = [
   { to: "/jobs", name: "nav.jobs", icon: ListFilter, key: "j" },
   { to: "/errors", name: "nav.errors", icon: CircleOff, key: "e" },
   { to: "/dead", name: "nav.dead", icon: Skull, key: "d" },
+  { to: "/executions", name: "nav.executions", icon: Workflow, key: "x" },
   { to: "/queues", name: "nav.queues", icon: Layers, key: "q" },
   { to: "/policies", name: "nav.policies", icon: TrendingUp, key: "p" },
   { to: "/activity", name: "nav.activity", icon: Activity, key: "a" },

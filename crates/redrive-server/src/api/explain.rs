@@ -1,7 +1,10 @@
 //! Why a job waits, until when, and what comes next.
 
 use axum::extract::State;
-use redrive::{Forecast, Job, JobId, Reason, State as Standing, StateName, Timestamp, forecast, span};
+use redrive::{
+    ExecutionDetail, Forecast, Job, JobId, NODE_LABEL, Reason, State as Standing, StateName, Timestamp,
+    forecast, span,
+};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -13,6 +16,8 @@ use crate::door::{Refusal, Scope, Who};
 
 /// Steps that are told.
 const STEPS: usize = 5;
+/// Nodes that are named.
+const SHOWN_MAX: usize = 10;
 
 /// Why a job is where it is.
 #[derive(Debug, Serialize, ToSchema)]
@@ -64,7 +69,10 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
     let detail = find(&state, id.0).await?;
     let job = &detail.job;
     let now = state.engine().now();
-    let halt = halt(&state, job).await?;
+    let halt = match waits_for(&state, job).await? {
+        Some(others) => Some(others),
+        None => halt(&state, job).await?,
+    };
     let until = match job.state {
         Standing::Waiting { due_at, .. } if halt.is_none() => Some(due_at),
         _ => None,
@@ -73,6 +81,7 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
         Some(allowed) => format!("retry {} of {allowed}", job.ledger.failures),
         None => format!("retry {}", job.ledger.failures),
     });
+    let foretold = if is_held(job) { Vec::new() } else { forecast(job, STEPS) };
     ok(ExplainView {
         id: job.id,
         state: job.state.name(),
@@ -80,8 +89,35 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
         until,
         retry,
         last_error: last_error(&detail.attempts),
-        next: forecast(job, STEPS).into_iter().map(|step| step_view(step, now)).collect(),
+        next: foretold.into_iter().map(|step| step_view(step, now)).collect(),
     })
+}
+
+fn is_held(job: &Job) -> bool {
+    matches!(job.state, Standing::Waiting { reason: Reason::Dependency, .. })
+}
+
+/// Which nodes a job waits for, with where they stand.
+async fn waits_for(api: &Api, job: &Job) -> Result<Option<String>, Refusal> {
+    let execution = job.extras().parent.unwrap_or(job.id);
+    let known = if is_held(job) { api.engine().execution(execution).await? } else { None };
+    let Some(ExecutionDetail { execution, nodes, .. }) = known else { return Ok(None) };
+    let own = job.extras().labels.get(NODE_LABEL).and_then(|name| execution.place_of(name));
+    let is_before = |name: &String| own.is_none_or(|at| execution.nodes[at].after.contains(name));
+    let before = execution.nodes.iter().zip(&nodes).filter(|(node, _)| is_before(&node.node_id));
+    let open: Vec<String> = before
+        .filter_map(|(node, job)| match job.as_ref().map(|job| job.state.name()) {
+            Some(StateName::Succeeded) => None,
+            Some(state) => Some(format!("{} ({state})", node.node_id)),
+            None => Some(format!("{} (forgotten)", node.node_id)),
+        })
+        .collect();
+    let more = open.len().saturating_sub(SHOWN_MAX);
+    let mut shown = open[..open.len() - more].join(", ");
+    if more > 0 {
+        shown.push_str(&format!(" and {more} more"));
+    }
+    Ok(Some(format!("for nodes that come before it: {shown}")))
 }
 
 /// What keeps jobs of its queue from starting, whatever is due.
@@ -135,6 +171,7 @@ fn why(reason: Reason) -> &'static str {
         Reason::ByHand => "somebody chose the time",
         Reason::Order => "another job of its ordering key goes first",
         Reason::Held => "its destination takes nothing now",
+        Reason::Dependency => "other jobs come before it",
         Reason::Snoozed => "it asked to be called later",
         _ => "it was given back",
     }

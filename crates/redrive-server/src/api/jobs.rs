@@ -81,7 +81,7 @@ pub(super) async fn create(state: State<Api>, who: Who, body: Body<JobForm>) -> 
 }
 
 /// An unknown queue is a mistake of the caller, who knows nothing of engines.
-fn not_enqueued(api: &Api, error: Error) -> Refusal {
+pub(super) fn not_enqueued(api: &Api, error: Error) -> Refusal {
     let names: Vec<&str> = api.engine().queues().map(|queue| queue.name()).collect();
     match error.kind() {
         ErrorKind::Invalid if error.to_string().starts_with("there is no queue") => {

@@ -94,7 +94,8 @@ impl JobView {
             (None, None, None, None, None);
         match &job.state {
             State::Waiting { due_at: due, reason: because } => {
-                (reason, due_at) = (Some(*because), Some(*due))
+                // What waits for other jobs has no time of its own.
+                (reason, due_at) = (Some(*because), Some(*due).filter(|_| *because != Reason::Dependency));
             }
             State::Running { since } => running_since = Some(*since),
             State::Succeeded { at } | State::Cancelled { at } => finished_at = Some(*at),

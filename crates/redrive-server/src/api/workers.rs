@@ -71,6 +71,10 @@ pub(super) struct LeasedView {
     lease: String,
     /// Which run this is.
     run: u32,
+    /// Of a node of a workflow: the execution's input, and the outputs of the nodes that it comes after.
+    #[schema(value_type = Option<serde_json::Value>)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    inputs: Option<redrive::Inputs>,
     #[serde(flatten)]
     job: JobView,
 }
@@ -108,16 +112,14 @@ pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) ->
     let lease_until = state.engine().now() + lease_for;
     kept(&state, worker, lease_for).await?;
     let insider = Who { scopes: vec![Scope::ReadPayload], ..who };
-    let view = |(lease, job): (Lease, redrive::Job)| LeasedView {
-        lease: write(&lease),
-        run: job.attempt(),
-        job: JobView::of(job, &insider),
-    };
-    ok(LeasesView {
-        worker_id: format!("{:032x}", worker.0),
-        lease_until,
-        jobs: leased.into_iter().map(view).collect(),
-    })
+    let mut jobs = Vec::with_capacity(leased.len());
+    for (lease, job) in leased {
+        // A worker that cannot be given them has the job nevertheless, and reports what it makes of that.
+        let inputs = state.engine().inputs(&job).await.unwrap_or_default();
+        let (lease, run) = (write(&lease), job.attempt());
+        jobs.push(LeasedView { lease, run, inputs, job: JobView::of(job, &insider) });
+    }
+    ok(LeasesView { worker_id: format!("{:032x}", worker.0), lease_until, jobs })
 }
 
 /// The queues a worker may work on.

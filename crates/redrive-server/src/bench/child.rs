@@ -77,6 +77,18 @@ pub(crate) async fn run(child: &BenchChild) -> Result<()> {
             workload::enqueue_bulk(&engine, *count as u64).await?;
             json!({})
         }
+        ChildTask::FillExecutions => {
+            let engine = workload::engine(store, 1, fails(0)).await?;
+            workload::start_executions(&engine, *count as u64).await?;
+            json!({})
+        }
+        ChildTask::RunOut => {
+            let engine = workload::engine(store, *count, fails(0)).await?;
+            ready()?;
+            let watched = engine.clone();
+            engine.run(workload::until_empty(watched)).await?;
+            json!({})
+        }
         ChildTask::Idle => idle(store, *count).await?,
         ChildTask::Drain => drain(store, *count).await?,
         ChildTask::DrainTogether => {

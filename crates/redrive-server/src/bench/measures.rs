@@ -165,6 +165,46 @@ pub(crate) async fn drain_due(engine: &Engine, jobs: u64) -> Result<f64> {
     Ok(rate)
 }
 
+/// Jobs that are held while others are drained.
+const HELD: u64 = 100_000;
+/// How many destinations have work at once.
+pub(crate) const DESTINATIONS: u64 = 10_000;
+
+fn bound_for(number: u64, destinations: u64) -> NewJob {
+    NewJob::from(Parcel::new(number)).destination(format!("host-{}.example.org", number % destinations))
+}
+
+async fn enqueue_to(engine: &Engine, jobs: u64, destinations: u64) -> Result<()> {
+    for from in (0..jobs).step_by(BULK as usize) {
+        let until = (from + BULK).min(jobs);
+        engine.enqueue_all((from..until).map(|number| bound_for(number, destinations))).await?;
+    }
+    Ok(())
+}
+
+/// Fills a store with jobs for a destination that is down, until all of them are out of the way.
+pub(crate) async fn hold(store: &StoreUrl) -> Result<()> {
+    let engine = workload::engine(store, PLACES, fails(0)).await?;
+    engine.say("host-0.example.org", redrive::Word::Down).await?;
+    enqueue_to(&engine, HELD, 1).await?;
+    engine.drain_due().await?;
+    let held: u64 = engine.destinations().await?.iter().map(|destination| destination.held).sum();
+    ensure!(held == HELD, "{held} of {HELD} jobs are held");
+    workload::close(engine, store).await
+}
+
+/// Jobs per second of an engine whose jobs are for so many destinations.
+pub(crate) async fn drain_to(store: &StoreUrl, jobs: u64, destinations: u64) -> Result<f64> {
+    let engine = workload::engine(store, PLACES, fails(0)).await?;
+    enqueue_to(&engine, jobs, destinations).await?;
+    let began = stopwatch::now();
+    engine.drain_due().await?;
+    let rate = per_second(jobs, began);
+    ensure!(workload::totals(&engine).await?.succeeded == jobs, "not all jobs have succeeded");
+    workload::close(engine, store).await?;
+    Ok(rate)
+}
+
 /// An engine that runs, and says which job it starts when.
 struct Watched {
     engine: Engine,

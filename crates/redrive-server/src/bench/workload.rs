@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use redrive::{Attempt, Engine, Failure, Handler, Payload, Policy, PostgresStore, Queue, SqliteStore, Store};
+use redrive::{
+    Attempt, Engine, Failure, Handler, Payload, Policy, PostgresStore, Queue, SqliteStore, Store, Workflow,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::cli::StoreUrl;
@@ -72,6 +74,48 @@ pub(crate) async fn enqueue_bulk(engine: &Engine, jobs: u64) -> Result<()> {
         next = end;
     }
     Ok(())
+}
+
+/// Nodes of an execution.
+pub(crate) const NODES: u64 = 5;
+/// Executions that are started at once.
+const STARTS: usize = 64;
+/// How often somebody looks whether nothing is left.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Starts executions: three nodes come after the first, and the last after these.
+pub(crate) async fn start_executions(engine: &Engine, executions: u64) -> Result<()> {
+    let next = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let start = || {
+        let (engine, next) = (engine.clone(), next.clone());
+        async move {
+            loop {
+                let number = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if number >= executions {
+                    return anyhow::Ok(());
+                }
+                let parcel = |n: u64| Parcel::new(number * NODES + n);
+                let mut workflow = Workflow::new().node("a", parcel(0));
+                for (n, name) in ["b", "c", "d"].into_iter().enumerate() {
+                    workflow = workflow.node(name, parcel(n as u64 + 1)).after(["a"]);
+                }
+                engine.start(workflow.node("e", parcel(4)).after(["b", "c", "d"])).await?;
+            }
+        }
+    };
+    futures_util::future::try_join_all((0..STARTS).map(|_| start())).await?;
+    Ok(())
+}
+
+/// Resolves when nothing waits and nothing runs.
+pub(crate) async fn until_empty(engine: Engine) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let counts = engine.counts().await.unwrap_or_default();
+        if !counts.is_empty() && counts.iter().all(|queue| queue.waiting + queue.running == 0) {
+            return;
+        }
+    }
 }
 
 /// What has happened to jobs in this file, ever.

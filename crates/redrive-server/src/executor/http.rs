@@ -14,8 +14,8 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue, USER_AGENT};
 use redrive::{
-    Attempt, AttemptRecord, By, Class, Clock, Ending, Failure, Fallback, Handler, JobDetail, Limit, Origin,
-    Outcome, Payload, Store, Timestamp, millis,
+    Attempt, AttemptRecord, By, Class, Clock, Ending, Failure, Fallback, Handler, JobDetail, Limit,
+    NODE_LABEL, Origin, Outcome, Payload, Store, Timestamp, millis,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -89,8 +89,11 @@ impl HttpExecutor {
     }
 
     async fn attempt(&self, attempt: &Attempt<HttpJob>) -> Result<Outcome, Failure> {
-        let plan = Plan::read(attempt.payload.0.get())
+        let mut plan = Plan::read(attempt.payload.0.get())
             .map_err(|problem| Failure::permanent(problem).code(INVALID_INPUT))?;
+        if attempt.job().extras().labels.contains_key(NODE_LABEL) && plan.wants_body() {
+            plan.give_body(&attempt.inputs().await?);
+        }
         let errand = Arc::new(self.errand(attempt, &plan)?);
         if let Some(verify) = &plan.verify
             && self.is_in_doubt(attempt).await?

@@ -371,18 +371,21 @@ BEGIN
 END $$;
 
 -- What gates grant, as it was decided elsewhere from their states, and counted here from what has gone since. A gate
--- that is another by now grants nothing. Locked until the transaction's end, in the order of their names.
+-- that is another by now grants nothing, nor does one that somebody has locked: he may take his time, and we have the
+-- lane. Locked until the transaction's end.
 CREATE FUNCTION redrive.granted(
     p_gates jsonb, OUT names text[], OUT calls integer[], OUT retries integer[], OUT is_full boolean[]
 ) LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO redrive.gates (name, version, active, state)
     SELECT p.name, 0, true, p.state
-    FROM jsonb_to_recordset(p_gates) AS p (name text, version bigint, state text) WHERE p.version = 0
+    FROM jsonb_to_recordset(p_gates) AS p (name text, version bigint, state text)
+    WHERE p.version = 0 AND NOT EXISTS (SELECT 1 FROM redrive.gates AS g WHERE g.name = p.name)
     ORDER BY p.name
     ON CONFLICT (name) DO NOTHING;
-    PERFORM 1 FROM redrive.gates AS g
-    WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) ORDER BY g.name FOR UPDATE;
+    names := ARRAY(
+        SELECT g.name FROM redrive.gates AS g
+        WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) FOR UPDATE SKIP LOCKED);
     SELECT coalesce(array_agg(n.name), '{}'), array_agg(least(n.calls, n.places)),
            array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0)
     INTO names, calls, retries, is_full
@@ -395,7 +398,7 @@ BEGIN
             name text, version bigint, most integer, floor bigint, until bigint, cost bigint, retry_floor bigint,
             retry_until bigint, retry_cost bigint, places integer)
         LEFT JOIN redrive.gates AS g ON g.name = p.name
-        WHERE p.version IS NOT DISTINCT FROM g.version
+        WHERE p.version IS NOT DISTINCT FROM g.version AND (p.version IS NULL OR p.name = ANY (granted.names))
         ORDER BY p.name
     ) AS n;
 END $$;

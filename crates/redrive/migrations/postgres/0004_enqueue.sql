@@ -1,18 +1,29 @@
 -- Jobs come in. Nothing here locks a row that others need: a user's transaction may stay open for as long as it likes.
 
--- Jobs with nothing special, all or none. Queues, bands and policies are known. An id that is there already fails with
+-- Jobs with nothing special but perhaps a destination, all or none. Queues, bands and policies are known. An id that is there already fails with
 -- unique_violation, and redrive.admit then finds out which.
 CREATE FUNCTION redrive.put(
     p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[],
-    p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[]
+    p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[],
+    p_destination text[] DEFAULT NULL
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_seqs CONSTANT bigint[] := ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(p_id)));
 BEGIN
-    INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
-    SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload);
-    INSERT INTO redrive.live (seq, id, due_at, queue, priority)
-    SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
+    IF p_destination IS NULL THEN
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
+        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
+                             p_payload);
+        INSERT INTO redrive.live (seq, id, due_at, queue, priority)
+        SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
+    ELSE
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload,
+                                  destination)
+        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
+                             p_payload, p_destination);
+        INSERT INTO redrive.live (seq, id, due_at, queue, priority, destination)
+        SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority, p_destination);
+    END IF;
     INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
 END $$;
 

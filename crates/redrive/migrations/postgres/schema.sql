@@ -141,6 +141,32 @@ BEGIN
     PERFORM redrive.know_band(v_queue, (p_job ->> 'priority')::smallint);
 END $$;
 
+CREATE FUNCTION redrive.admit_tied(p_lanes integer[], p_limits jsonb, p_jobs jsonb, p_key text, p_digest text, p_now bigint, p_edges jsonb) RETURNS TABLE(job uuid, how text)
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_answer jsonb;
+BEGIN
+    IF p_key IS NULL THEN
+        SELECT jsonb_agg(jsonb_build_object('job', a.job, 'how', a.how)) INTO v_answer
+        FROM redrive.admit(p_lanes, p_limits, p_jobs) AS a;
+    ELSE
+        SELECT jsonb_agg(jsonb_build_object('job', a.job, 'how', a.how)) INTO v_answer
+        FROM redrive.admit_once(p_lanes, p_limits, p_jobs, p_key, p_digest, p_now) AS a;
+    END IF;
+    -- Those that are new. What was sent before is tied, and may have been let go since.
+    INSERT INTO redrive.edges (before, after, execution)
+    SELECT b.seq, a.seq, coalesce(p.seq, 0)
+    FROM jsonb_to_recordset(p_edges) AS e (before uuid, after uuid)
+    JOIN jsonb_to_recordset(v_answer) AS n (job uuid, how text) ON n.job = e.after AND n.how = 'created'
+    JOIN redrive.jobs AS b ON b.id = e.before
+    JOIN redrive.jobs AS a ON a.id = e.after
+    LEFT JOIN redrive.jobs AS p ON p.id = b.parent;
+    RETURN QUERY SELECT a.job, a.how FROM jsonb_to_recordset(v_answer) AS a (job uuid, how text);
+END $$;
+
 CREATE FUNCTION redrive.as_integer(p_count bigint) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -242,6 +268,13 @@ BEGIN
     END IF;
     UPDATE redrive.jobs AS j SET deadline = p_deadline, start_by = p_start_by, revived_at = p_revived_at WHERE j.id = p_id;
     PERFORM redrive.stand(p_seq, p_stand);
+    IF p_stand ->> 'parent' IS NOT NULL THEN
+        -- It waits for what it waited for. The rows are locked, or one of them would go while this is not yet seen.
+        PERFORM 1 FROM redrive.edges AS e WHERE e.after = p_seq FOR UPDATE;
+        IF FOUND THEN
+            UPDATE redrive.live AS l SET due_at = redrive.never(), reason = 'dependency' WHERE l.seq = p_seq;
+        END IF;
+    END IF;
     RETURN 'done';
 END $$;
 
@@ -306,6 +339,7 @@ BEGIN
     IF p_order IS NOT NULL THEN
         PERFORM redrive.let_next_go(v_live.queue, p_order);
     END IF;
+    PERFORM redrive.let_members_go('{}', '{}', ARRAY[p_seq], ARRAY[p_at]);
     RETURN 'done';
 END $$;
 
@@ -636,7 +670,8 @@ BEGIN
     EXECUTE format('SELECT count(*) FROM redrive.jobs_%s', v_name) INTO v_before;
     FOREACH v_table IN ARRAY ARRAY['done', 'attempts', 'jobs'] LOOP
         v_kept := CASE v_table
-            WHEN 'done' THEN format('d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END', p_cancelled, p_succeeded)
+            WHEN 'done' THEN format('d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END OR redrive.is_needed(d.id)',
+                                    p_cancelled, p_succeeded)
             ELSE 'EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.dead AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.done AS l WHERE l.seq = d.seq)'
@@ -650,6 +685,10 @@ BEGIN
         END IF;
         DROP TABLE redrive_kept;
     END LOOP;
+    DELETE FROM redrive.edges AS e
+    WHERE NOT EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq IN (e.after, e.execution))
+      AND NOT EXISTS (SELECT 1 FROM redrive.dead AS l WHERE l.seq IN (e.after, e.execution))
+      AND NOT EXISTS (SELECT 1 FROM redrive.done AS l WHERE l.seq IN (e.after, e.execution));
     RETURN v_before - v_after;
 END $_$;
 
@@ -698,6 +737,25 @@ BEGIN
     RETURN true;
 END $$;
 
+CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(n bigint, state text, output text)
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT i.n, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
+    FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
+    JOIN redrive.jobs AS j ON j.id = i.id JOIN redrive.done AS d ON d.seq = j.seq
+    UNION ALL
+    SELECT i.n, 'dead', NULL
+    FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
+    JOIN redrive.jobs AS j ON j.id = i.id JOIN redrive.dead AS d ON d.seq = j.seq;
+END $$;
+
 CREATE FUNCTION redrive.enqueue(job jsonb, OUT id uuid, OUT deduplicated boolean, OUT state text) RETURNS record
     LANGUAGE plpgsql SECURITY DEFINER
     SET search_path TO 'pg_catalog', 'pg_temp'
@@ -741,8 +799,9 @@ BEGIN
         SELECT d.seq, d.id FROM redrive.done AS d
         WHERE d.finished_at <= greatest(p_succeeded, p_cancelled)
           AND d.finished_at <= CASE WHEN d.cancelled THEN p_cancelled ELSE p_succeeded END
+          AND NOT redrive.is_needed(d.id)
         UNION ALL
-        SELECT d.seq, d.id FROM redrive.dead AS d WHERE d.finished_at <= p_dead
+        SELECT d.seq, d.id FROM redrive.dead AS d WHERE d.finished_at <= p_dead AND NOT redrive.is_needed(d.id)
         LIMIT p_limit
     LOOP
         PERFORM redrive.forget_one(v_row.seq, v_row.id);
@@ -770,6 +829,7 @@ BEGIN
         RETURN 'changed';
     END IF;
     DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq;
+    DELETE FROM redrive.edges AS e WHERE e.before = p_seq OR e.after = p_seq;
     DELETE FROM redrive.jobs AS j WHERE j.id = p_id;
     RETURN 'done';
 END $$;
@@ -780,11 +840,13 @@ CREATE FUNCTION redrive.granted(p_gates jsonb, OUT names text[], OUT calls integ
 BEGIN
     INSERT INTO redrive.gates (name, version, active, state)
     SELECT p.name, 0, true, p.state
-    FROM jsonb_to_recordset(p_gates) AS p (name text, version bigint, state text) WHERE p.version = 0
+    FROM jsonb_to_recordset(p_gates) AS p (name text, version bigint, state text)
+    WHERE p.version = 0 AND NOT EXISTS (SELECT 1 FROM redrive.gates AS g WHERE g.name = p.name)
     ORDER BY p.name
     ON CONFLICT (name) DO NOTHING;
-    PERFORM 1 FROM redrive.gates AS g
-    WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) ORDER BY g.name FOR UPDATE;
+    names := ARRAY(
+        SELECT g.name FROM redrive.gates AS g
+        WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) FOR UPDATE SKIP LOCKED);
     SELECT coalesce(array_agg(n.name), '{}'), array_agg(least(n.calls, n.places)),
            array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0)
     INTO names, calls, retries, is_full
@@ -797,7 +859,7 @@ BEGIN
             name text, version bigint, most integer, floor bigint, until bigint, cost bigint, retry_floor bigint,
             retry_until bigint, retry_cost bigint, places integer)
         LEFT JOIN redrive.gates AS g ON g.name = p.name
-        WHERE p.version IS NOT DISTINCT FROM g.version
+        WHERE p.version IS NOT DISTINCT FROM g.version AND (p.version IS NULL OR p.name = ANY (granted.names))
         ORDER BY p.name
     ) AS n;
 END $$;
@@ -828,6 +890,16 @@ CREATE FUNCTION redrive.is_gated(p_name text, p_limited text[]) RETURNS boolean
 BEGIN
     RETURN EXISTS (SELECT 1 FROM redrive.gates AS g WHERE g.name = p_name AND g.active) OR p_name LIKE ANY (p_limited);
 END $$;
+
+CREATE FUNCTION redrive.is_needed(p_id uuid) RETURNS boolean
+    LANGUAGE sql STABLE
+    AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM redrive.jobs AS j JOIN redrive.jobs AS p ON p.id = j.parent
+        WHERE j.id = p_id
+          AND (EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = p.seq)
+               OR EXISTS (SELECT 1 FROM redrive.dead AS d WHERE d.seq = p.seq)))
+$$;
 
 CREATE FUNCTION redrive.jitter_mistakes(p_jitter jsonb) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
@@ -961,6 +1033,41 @@ BEGIN
                 FROM unnest(p_queues) AS q (id)) AS w)))::text
         FROM jsonb_to_recordset(p_gates) AS p (name text)
         LEFT JOIN redrive.gates AS g ON g.name = p.name);
+END $$;
+
+CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_badly bigint[], p_badly_at bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_after bigint[];  v_at bigint[];
+BEGIN
+    IF cardinality(p_well) > 0 THEN
+        PERFORM 1 FROM redrive.live AS l
+        WHERE l.seq IN (SELECT e.after FROM redrive.edges AS e WHERE e.before = ANY (p_well))
+        ORDER BY l.seq FOR UPDATE OF l;
+        WITH gone AS (
+            DELETE FROM redrive.edges AS e USING unnest(p_well, p_well_at) AS w (seq, at) WHERE e.before = w.seq
+            RETURNING e.after, w.at
+        ), latest AS (
+            SELECT g.after, max(g.at) AS at FROM gone AS g GROUP BY g.after
+        )
+        SELECT array_agg(l.after), array_agg(l.at) INTO v_after, v_at FROM latest AS l;
+        UPDATE redrive.live AS l SET due_at = least(l.due_at, g.at), reason = NULL
+        FROM unnest(v_after, v_at) AS g (seq, at)
+        WHERE l.seq = g.seq AND NOT EXISTS (SELECT 1 FROM redrive.edges AS e WHERE e.after = g.seq);
+    END IF;
+    IF cardinality(p_badly) > 0 THEN
+        UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
+        FROM (SELECT e.execution, max(b.at) AS at
+              FROM unnest(p_badly, p_badly_at) AS b (seq, at) JOIN redrive.edges AS e ON e.before = b.seq
+              GROUP BY e.execution) AS x
+        WHERE l.seq = x.execution AND l.reason IN ('dependency', 'snoozed');
+    END IF;
 END $$;
 
 CREATE FUNCTION redrive.let_next_go(p_queue integer, p_key text) RETURNS void
@@ -1179,6 +1286,12 @@ BEGIN
     END IF;
     RETURN v_wrong;
 END $$;
+
+CREATE FUNCTION redrive.never() RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT 253402207200000
+$$;
 
 CREATE FUNCTION redrive.new_id(p_now bigint) RETURNS uuid
     LANGUAGE sql
@@ -1403,16 +1516,26 @@ BEGIN
     RETURN v_wrong;
 END $$;
 
-CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[]) RETURNS void
+CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[], p_destination text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_seqs CONSTANT bigint[] := ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(p_id)));
 BEGIN
-    INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
-    SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind, p_payload);
-    INSERT INTO redrive.live (seq, id, due_at, queue, priority)
-    SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
+    IF p_destination IS NULL THEN
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
+        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
+                             p_payload);
+        INSERT INTO redrive.live (seq, id, due_at, queue, priority)
+        SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
+    ELSE
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload,
+                                  destination)
+        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
+                             p_payload, p_destination);
+        INSERT INTO redrive.live (seq, id, due_at, queue, priority, destination)
+        SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority, p_destination);
+    END IF;
     INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
 END $$;
 
@@ -2417,6 +2540,13 @@ CREATE TABLE redrive.done_other (
     output text
 );
 
+CREATE TABLE redrive.edges (
+    before bigint NOT NULL,
+    after bigint NOT NULL,
+    execution bigint NOT NULL
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
 CREATE TABLE redrive.edits (
     job uuid NOT NULL,
     n bigint NOT NULL,
@@ -2632,7 +2762,10 @@ CREATE VIEW redrive.retry_queue AS
 
 CREATE VIEW redrive.retry_schedules AS
  SELECT o.id,
-    o.kind AS retry_type,
+        CASE
+            WHEN (redrive.json_text(o.labels, 'node_id'::text) IS NULL) THEN o.kind
+            ELSE 'node_execution'::text
+        END AS retry_type,
     COALESCE(redrive.json_text(o.labels, 'target_id'::text), o.unique_key, (o.id)::text) AS target_id,
     COALESCE(redrive.json_text(o.labels, 'execution_id'::text), (o.parent)::text, (o.id)::text) AS execution_id,
     redrive.json_text(o.labels, 'node_id'::text) AS node_id,
@@ -2713,6 +2846,9 @@ ALTER TABLE ONLY redrive.cursors
 ALTER TABLE ONLY redrive.dead
     ADD CONSTRAINT dead_pkey PRIMARY KEY (seq);
 
+ALTER TABLE ONLY redrive.edges
+    ADD CONSTRAINT edges_pkey PRIMARY KEY (before, after);
+
 ALTER TABLE ONLY redrive.edits
     ADD CONSTRAINT edits_pkey PRIMARY KEY (job, n);
 
@@ -2787,6 +2923,8 @@ CREATE INDEX dead_queue ON redrive.dead USING btree (queue);
 CREATE INDEX done_seq ON ONLY redrive.done USING btree (seq);
 
 CREATE INDEX done_other_seq_idx ON redrive.done_other USING btree (seq);
+
+CREATE INDEX edges_after ON redrive.edges USING btree (after);
 
 CREATE INDEX jobs_external ON ONLY redrive.jobs USING btree (id) WHERE external;
 

@@ -75,7 +75,8 @@ SELECT o.id, coalesce(o.unique_key, o.id) AS task_id, o.kind AS task_type, o.pay
 FROM redrive_overview AS o;
 
 CREATE VIEW redrive_retry_schedules AS
-SELECT o.id, o.kind AS retry_type, coalesce(o.labels ->> '$.target_id', o.unique_key, o.id) AS target_id,
+SELECT o.id, CASE WHEN o.labels ->> '$.node_id' IS NULL THEN o.kind ELSE 'node_execution' END AS retry_type,
+       coalesce(o.labels ->> '$.target_id', o.unique_key, o.id) AS target_id,
        coalesce(o.labels ->> '$.execution_id', o.parent, o.id) AS execution_id, o.labels ->> '$.node_id' AS node_id,
        CASE o.backoff WHEN 'exponential' THEN 'exponential_backoff' WHEN 'fixed' THEN 'fixed_delay'
                       WHEN 'schedule' THEN 'custom' ELSE o.backoff END AS retry_strategy,
@@ -198,6 +199,13 @@ CREATE TABLE redrive_done (
     fingerprint   TEXT,
     output        TEXT
 ) STRICT;
+
+CREATE TABLE redrive_edges (
+    before    INTEGER NOT NULL,
+    after     INTEGER NOT NULL,
+    execution INTEGER NOT NULL,
+    PRIMARY KEY (before, after)
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE redrive_edits (
     seq    INTEGER NOT NULL,
@@ -324,6 +332,8 @@ CREATE INDEX redrive_audit_job ON redrive_audit (job, n) WHERE job IS NOT NULL;
 CREATE INDEX redrive_done_dead ON redrive_done (seq) WHERE state = 'dead';
 
 CREATE INDEX redrive_done_fingerprint ON redrive_done (fingerprint, seq) WHERE fingerprint IS NOT NULL;
+
+CREATE INDEX redrive_edges_after ON redrive_edges (after);
 
 CREATE INDEX redrive_jobs_parent ON redrive_jobs (parent) WHERE parent IS NOT NULL;
 

@@ -15,6 +15,7 @@ use crate::machine;
 use crate::outcome::{Failure, Outcome};
 use crate::span;
 use crate::store::{Lease, Settlement};
+use crate::workflow::Inputs;
 
 /// One try of a job, as its handler sees it.
 pub struct Attempt<P> {
@@ -32,6 +33,7 @@ pub struct Attempt<P> {
 pub(super) struct Context {
     job: Arc<Job>,
     stop: Arc<Stop>,
+    inner: Arc<Inner>,
 }
 
 impl<P> Attempt<P> {
@@ -49,6 +51,20 @@ impl<P> Attempt<P> {
         self.id.to_string()
     }
 
+    /// What a node of a workflow is given beside its payload: the execution's input, and the outputs of the nodes that it
+    /// comes after. Read when it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// For good if this job is no node; else as the store answers.
+    pub async fn inputs(&self) -> Result<Inputs, Failure> {
+        match self.context.inner.inputs(&self.context.job).await {
+            Ok(Some(inputs)) => Ok(inputs),
+            Ok(None) => Err(Failure::permanent("this job is no node of a workflow, and has no inputs")),
+            Err(error) => Err(Failure::retry(format!("the inputs cannot be read: {error}"))),
+        }
+    }
+
     /// Resolves when the attempt is to stop: its lease is lost, the job was cancelled, or the process shuts down.
     /// An async handler need not ask, it is dropped then; what runs on another thread should.
     pub async fn cancelled(&self) {
@@ -57,8 +73,13 @@ impl<P> Attempt<P> {
 }
 
 impl Context {
-    pub(super) fn new(job: Arc<Job>, stop: Arc<Stop>) -> Context {
-        Context { job, stop }
+    pub(super) fn new(inner: Arc<Inner>, job: Arc<Job>, stop: Arc<Stop>) -> Context {
+        Context { job, stop, inner }
+    }
+
+    /// What an execution's own job needs, which is the engine itself.
+    pub(super) fn into_parts(self) -> (Arc<Inner>, Arc<Job>) {
+        (self.inner, self.job)
     }
 
     pub(super) fn job(&self) -> &Job {
@@ -120,7 +141,7 @@ impl Stop {
 }
 
 /// Runs one attempt to its end and says what is to be written; `None` if the process died meanwhile.
-pub(super) async fn run(inner: &Inner, lease: Lease, job: Job, stop: Arc<Stop>) -> Option<Settlement> {
+pub(super) async fn run(inner: &Arc<Inner>, lease: Lease, job: Job, stop: Arc<Stop>) -> Option<Settlement> {
     let started_at = inner.clock.now();
     let job = Arc::new(job);
     let outcome = if job.expires_at().is_some_and(|over| over <= started_at) {
@@ -130,7 +151,7 @@ pub(super) async fn run(inner: &Inner, lease: Lease, job: Job, stop: Arc<Stop>) 
             None => Outcome::Unhandled,
             Some(known) => {
                 inner.started(&job, &known.meters, started_at);
-                let attempting = (known.run)(Context::new(job.clone(), stop.clone()));
+                let attempting = (known.run)(Context::new(inner.clone(), job.clone(), stop.clone()));
                 tokio::select! { biased;
                     why = stop.asked() => match why {
                         Why::LeaseLost | Why::Shutdown => Outcome::Interrupted,

@@ -17,6 +17,7 @@ use crate::gate::{Limits, Rules, pattern_problem};
 use crate::job::{DEFAULT_QUEUE, Payload};
 use crate::queue::{Queue, Retention};
 use crate::store::Store;
+use crate::workflow::EXECUTION;
 
 /// Makes an [`Engine`].
 pub struct Builder {
@@ -153,6 +154,10 @@ impl Builder {
         let second = Duration::from_secs(1);
         if self.lease < second || self.lease > 24 * 3600 * second {
             self.problems.push(format!("lease is {:?}; write 1 s to 24 h", self.lease));
+        }
+        if !self.handlers.add_executions() {
+            self.problems
+                .push(format!("kind {EXECUTION:?} is that of executions; give the payload another KIND"));
         }
         if !self.problems.is_empty() {
             return Err(Error::invalid("the engine was not built", self.problems.join("; ")));

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use super::attempt::{Attempt, Context};
 use super::observe::Meters;
+use super::workflow;
 use crate::job::Payload;
 use crate::outcome::{Failure, IntoOutcome, Outcome};
 use crate::store::Kinds;
+use crate::workflow::EXECUTION;
 
 /// Runs jobs of one kind. Async functions and closures of an [`Attempt`] are handlers; implement it for a type that
 /// needs more than a closure can capture.
@@ -59,6 +61,15 @@ impl Registry {
             })
         });
         self.runners.insert(P::KIND, Known { run, meters: Meters::of(P::KIND) }).is_none()
+    }
+
+    /// What runs the jobs that are executions of workflows: every engine does.
+    pub(super) fn add_executions(&mut self) -> bool {
+        let run: Runner = Box::new(|context| {
+            let (inner, job) = context.into_parts();
+            Box::pin(workflow::run(inner, job))
+        });
+        self.runners.insert(EXECUTION, Known { run, meters: Meters::of(EXECUTION) }).is_none()
     }
 
     pub(super) fn produce(&mut self, kind: &'static str) {

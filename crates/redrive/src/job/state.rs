@@ -129,10 +129,12 @@ pub enum Reason {
     Order,
     /// Its destination takes nothing now, or no more than it gets.
     Held,
+    /// Jobs that it comes after have not succeeded yet.
+    Dependency,
 }
 
 impl Reason {
-    const ALL: [Reason; 10] = [
+    const ALL: [Reason; 11] = [
         Reason::Scheduled,
         Reason::Backoff,
         Reason::RetryAfter,
@@ -143,6 +145,7 @@ impl Reason {
         Reason::ByHand,
         Reason::Order,
         Reason::Held,
+        Reason::Dependency,
     ];
 
     /// The word, as stores write it.
@@ -158,6 +161,7 @@ impl Reason {
             Reason::ByHand => "by_hand",
             Reason::Order => "order",
             Reason::Held => "held",
+            Reason::Dependency => "dependency",
         }
     }
 

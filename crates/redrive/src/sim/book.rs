@@ -34,6 +34,8 @@ pub(super) struct Book {
     /// Created since the last comparison, in the order they were given.
     pub(super) fresh: Vec<JobId>,
     pub(super) last_seq: i64,
+    /// Who waits for whom: the first for nobody, the second for the first.
+    pub(super) ties: BTreeSet<(JobId, JobId)>,
     /// Forgetting is under way: jobs whose time is over by this may be missing, this many.
     pub(super) pruned: Option<(Retention, Timestamp, u64)>,
     /// Attempts that have begun.
@@ -122,6 +124,7 @@ impl Book {
                 }
             }
         }
+        self.tied(jobs, answers);
         Ok(())
     }
 
@@ -180,7 +183,8 @@ impl Book {
                         && other.job.queue == *queue
                         && other.job.extras().ordering_key.as_ref() == key
                 });
-            [Some(due_at).filter(|_| !behind), entry.job.expires_at()].into_iter().flatten().min()
+            let by_itself = !behind && !entry.is_held();
+            [Some(due_at).filter(|_| by_itself), entry.job.expires_at()].into_iter().flatten().min()
         });
         times.min()
     }
@@ -277,7 +281,7 @@ impl Book {
             wanted(&entry.job.queue) && !self.paused.contains(&entry.job.queue) && !entry.job.is_suspect()
         });
         let due = coming.filter_map(|entry| match entry.job.state {
-            State::Waiting { due_at, .. } if due_at > now => Some(due_at),
+            State::Waiting { due_at, .. } if due_at > now && !entry.is_held() => Some(due_at),
             _ => None,
         });
         let Some(due) = due.min() else { return Ok(()) };
@@ -377,6 +381,7 @@ impl Book {
         self.totals.entry(entry.job.queue.clone()).or_default().count(&entry.job, transition);
         entry.running = None;
         transition.apply_to(&mut entry.job);
+        self.let_go(id, *ended_at);
         self.moved(*ended_at);
         Ok(())
     }

@@ -117,10 +117,16 @@ impl Book {
             "{count} jobs were forgotten, and {} are missing",
             missing.len()
         );
+        let mut forgotten = Vec::new();
         for id in missing {
             let over = self.jobs.get(&id).is_some_and(|entry| retention.is_over(&entry.job.state, now));
             demand!(over, "job {id} was forgotten before its time was over");
+            self.nobody_needs(id)?;
+            forgotten.push(id);
+        }
+        for id in forgotten {
             self.jobs.remove(&id);
+            self.forget_ties(id);
             self.gone.insert(id);
             self.seen.insert("forgotten");
         }

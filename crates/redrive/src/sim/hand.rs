@@ -55,6 +55,7 @@ impl Book {
             Steer::Forget => {
                 self.jobs.remove(&id);
                 self.gone.insert(id);
+                self.forget_ties(id);
                 self.seen.insert("deleted");
             }
             Steer::To(next) => {
@@ -65,7 +66,12 @@ impl Book {
                     let holder = self.holders.get_mut(&holder).ok_or("nobody held it")?;
                     holder.lost.insert((lease.seq, lease.attempt));
                 }
+                let brought_back = entry.job.state.is_final();
                 entry.job = *next;
+                self.let_go(id, now);
+                if brought_back {
+                    self.hold_behind(id);
+                }
                 self.seen.insert(match command {
                     Command::Cancel => "cancelled by hand",
                     Command::RetryNow => "retried by hand",

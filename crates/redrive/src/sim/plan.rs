@@ -46,6 +46,8 @@ pub(super) struct Rates {
 /// Something that somebody does.
 pub(super) enum Step {
     Enqueue(Vec<JobPlan>),
+    /// The first is the parent of the others, of which one comes after an earlier one if its bit is set.
+    Graph(Vec<JobPlan>, u64),
     /// To the job at this place among those enqueued so far.
     Steer(Command, u64),
     SteerAll(Command, usize),
@@ -79,6 +81,8 @@ pub(super) struct JobPlan {
 pub(super) const COMMON: &str = "common";
 /// A kind that some nodes do not know while there are faults.
 pub(super) const RARE: &str = "rare";
+/// The numbers of jobs that come after each other.
+const GRAPHS_FROM: u64 = 10_000;
 /// How long faults go on at most.
 const FAULTS_MAX: Duration = mins(20);
 
@@ -89,7 +93,8 @@ impl Plan {
         let nodes = (0..=rng.up_to(2)).map(|at| node(at, &mut rng)).collect::<Vec<_>>();
         let queues = (0..=rng.up_to(3)).map(|at| queue(at, scale, &mut rng)).collect::<Vec<_>>();
         let rates = rates(&mut rng);
-        let script = script(&mut rng, scale, nodes.len(), queues.len());
+        let mut script = script(&mut rng, scale, nodes.len(), queues.len());
+        graphs(&mut script, scale, queues.len(), &mut rng);
         Plan { seed, nodes, queues, rates, script }
     }
 
@@ -259,6 +264,22 @@ fn script(rng: &mut Rng, scale: u64, nodes: usize, queues: usize) -> Vec<(Durati
     script.push((millis(lasts), Step::Resume(0)));
     script.sort_by_key(|(at, _)| *at);
     script
+}
+
+/// Jobs that come after each other, among the others.
+fn graphs(script: &mut Vec<(Duration, Step)>, scale: u64, queues: usize, rng: &mut Rng) {
+    let lasts = script.last().map_or(0, |(at, _)| u64::try_from(at.as_millis()).unwrap_or(0));
+    for graph in 0..rng.up_to(3) {
+        let first = GRAPHS_FROM + graph * 100;
+        let jobs = (first..=first + 1 + rng.up_to(5)).map(|number| {
+            let job = job(number, scale, queues, rng);
+            JobPlan { key: None, ordering: None, after: None, start_by: None, outside: false, ..job }
+        });
+        let jobs = jobs.collect();
+        let ties = rng.next_u64();
+        script.push((millis(rng.up_to(lasts)), Step::Graph(jobs, ties)));
+    }
+    script.sort_by_key(|(at, _)| *at);
 }
 
 /// A node dies, is stopped, or hangs, and comes back.

@@ -14,7 +14,7 @@ use super::witness::Witness;
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
-use crate::job::JobId;
+use crate::job::{JobId, StateName};
 use crate::machine::{Admission, Command};
 use crate::queue::OnRetry;
 use crate::span::{days, mins, secs};
@@ -128,6 +128,7 @@ impl World {
                 }
                 self.enqueue(&jobs).await;
             }
+            Step::Graph(jobs, ties) => self.enqueue_tied(&jobs, ties).await,
             Step::Steer(command, pick) => self.steer(command, pick).await,
             Step::SteerAll(command, queue) => {
                 let filter = Filter::default().in_queue(&plan::names(&self.plan.queues)[queue]);
@@ -171,8 +172,36 @@ impl World {
             jobs.iter().map(|job| self.client.admit(job.to_job(&self.plan.queues, now))).collect();
         // What would be due after its deadline is not accepted, and the others of its batch with it.
         let Ok(admissions) = made else { return };
+        self.send(admissions, jobs[0].number).await;
+    }
+
+    /// Jobs that come after each other; none where one of their queues has an order of its own.
+    async fn enqueue_tied(&mut self, jobs: &[JobPlan], ties: u64) {
+        let now = self.site.witness.clock.now();
+        let made: Result<Vec<Admission>> =
+            jobs.iter().map(|job| self.client.admit(job.to_job(&self.plan.queues, now))).collect();
+        let Ok(mut admissions) = made else { return };
+        let ids: Vec<JobId> = admissions.iter().map(|new| new.job.id).collect();
+        let mut last: Vec<JobId> = ids[1..].to_vec();
+        let mut bits = (0..u64::BITS).cycle().map(|bit| ties >> bit & 1 == 1);
+        for at in (0..admissions.len()).rev() {
+            let mut new = admissions[at].clone();
+            let behind = if at == 0 {
+                last.clone()
+            } else {
+                new.job.extras_mut().parent = Some(ids[0]);
+                ids[1..at].iter().filter(|_| bits.next().unwrap_or(false)).copied().collect()
+            };
+            last.retain(|id| !behind.contains(id));
+            let Ok(tied) = new.held_behind(behind) else { return };
+            admissions[at] = tied;
+        }
+        self.send(admissions, jobs[0].number).await;
+    }
+
+    async fn send(&mut self, admissions: Vec<Admission>, number: u64) {
         self.known.extend(admissions.iter().map(|admission| admission.job.id));
-        let tries = 1 + jobs[0].number % 3;
+        let tries = 1 + number % 3;
         for _ in 0..tries {
             match self.store.enqueue(admissions.clone(), self.site.witness.clock.now()).await {
                 Err(error) if error.kind() == ErrorKind::Unavailable => {}
@@ -233,13 +262,18 @@ impl World {
                 let queue = self.plan.queues.iter().find(|queue| *queue.name == *name);
                 queue.is_some_and(|queue| queue.on_retry == OnRetry::Block)
             };
-            let (live, busy, soonest, moved_at) = witness.book(|book| {
+            let (live, held, busy, soonest, moved_at) = witness.book(|book| {
                 let busy = book.live().any(|entry| entry.running.is_some());
                 let soonest = book.soonest(blocks);
-                (book.live().count(), busy, soonest, book.moved_at)
+                let held = book.live().filter(|entry| entry.is_held()).count();
+                (book.live().count(), held, busy, soonest, book.moved_at)
             });
             if live == 0 {
                 return Ok(());
+            }
+            if live == held {
+                // They come after something that has ended badly: a person takes them back.
+                self.client.apply(Command::Cancel, &Filter::state(StateName::Waiting)).await?;
             }
             let waiting_since = if busy { moved_at } else { moved_at.max(soonest.unwrap_or(now)) };
             let stuck = now.since(waiting_since) > STUCK_AFTER || now.since(self.began_at) > WORLD_MAX;

@@ -1,6 +1,7 @@
 //! The reference: everything in one map behind one lock, each rule written down as directly as it can be said.
 //! What the other stores do fast, this one does plainly, and they are compared with it.
 
+mod edges;
 mod gating;
 mod operations;
 mod world;
@@ -145,7 +146,7 @@ impl Store for MemoryStore {
         let over: Vec<i64> = world
             .rows
             .values()
-            .filter(|row| retention.is_over(&row.job.state, now))
+            .filter(|row| retention.is_over(&row.job.state, now) && !world.is_needed(&row.job))
             .map(|row| row.job.seq)
             .take(limit)
             .collect();

@@ -33,7 +33,7 @@ use self::codec::Names;
 use self::database::Database;
 use self::fault::Fault;
 use super::{
-    Call, Claim, Claimed, Destinations, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
+    Call, Claim, Claimed, Destinations, Ended, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
     Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
@@ -297,7 +297,10 @@ impl Store for PostgresStore {
             let waits = matches!(settlement.transition.state, State::Waiting { .. });
             *answer == Settled::Applied && waits || settlement.job.extras().ordering_key.is_some()
         };
-        if settlements.iter().zip(&answers).any(claimable) {
+        // What belongs to another job may have let somebody go, whom any process may run.
+        if settlements.iter().any(|settlement| settlement.job.extras().parent.is_some()) {
+            self.inner.tell_others();
+        } else if settlements.iter().zip(&answers).any(claimable) {
             self.inner.woke();
         }
         Ok(answers)
@@ -349,6 +352,10 @@ impl Store for PostgresStore {
 
     async fn get(&self, id: JobId) -> Result<Option<JobDetail>> {
         self.inner.get(id).await.map_err(Fault::into_error)
+    }
+
+    async fn ended(&self, ids: &[JobId]) -> Result<Vec<Ended>> {
+        self.inner.ended(ids).await.map_err(Fault::into_error)
     }
 
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {

@@ -8,6 +8,7 @@ mod claim;
 mod codec;
 mod core;
 mod doctor;
+mod edges;
 mod enqueue;
 mod gating;
 mod open;
@@ -31,8 +32,8 @@ use self::core::{Core, Running, SharedRunning};
 use self::gating::SharedGates;
 use self::writer::Writer;
 use super::{
-    Call, Claim, Claimed, Destinations, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
-    Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store,
+    Call, Claim, Claimed, Destinations, Ended, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
+    Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Schema, Settled, Settlement, Store, by_itself,
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -207,6 +208,7 @@ impl Store for SqliteStore {
 
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {
         let Taken { jobs: places, next_due } = self.writer.call(move |core| core.claim(&claim, now)).await?;
+        let next_due = by_itself(next_due);
         if places.is_empty() {
             return Ok(Claimed { jobs: Vec::new(), next_due });
         }
@@ -258,6 +260,11 @@ impl Store for SqliteStore {
 
     async fn get(&self, id: JobId) -> Result<Option<JobDetail>> {
         self.read(move |conn, names, running| read::get(conn, names, running, id)).await
+    }
+
+    async fn ended(&self, ids: &[JobId]) -> Result<Vec<Ended>> {
+        let ids = ids.to_vec();
+        self.read(move |conn, _, _| read::ended(conn, &ids)).await
     }
 
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {

@@ -16,6 +16,7 @@ pub mod operate;
 pub mod order;
 pub mod settle;
 pub mod steer;
+pub mod tied;
 
 /// Makes a module with one test for each thing a [`Store`](crate::Store) must do.
 ///
@@ -172,6 +173,21 @@ macro_rules! conformance_cases {
                 a_place_is_never_given_twice
                 a_command_does_no_more_than_its_limit_and_only_to_what_matches
             }
+            tied {
+                what_comes_after_others_begins_when_all_of_them_have_succeeded
+                what_waits_for_others_is_not_said_to_be_due_and_cannot_be_hastened
+                a_retry_lets_nobody_go
+                a_death_lets_the_parent_go_and_nobody_else
+                a_cancelled_one_lets_the_parent_go_and_nobody_else
+                a_second_death_does_not_shorten_a_delay_of_the_parent
+                a_dead_one_that_comes_back_lets_go_those_behind_it
+                a_cancelled_one_that_comes_back_waits_for_those_before_it
+                what_waits_for_others_can_run_out_of_time
+                what_is_sent_again_is_not_tied_again
+                the_same_call_sent_again_is_not_tied_again
+                what_an_unfinished_parent_may_ask_for_is_not_forgotten
+                how_jobs_ended_is_told_of_those_that_are_final
+            }
             look {
                 a_list_is_newest_first_and_comes_in_pages
                 each_field_of_a_filter_is_respected
@@ -221,6 +237,7 @@ mod tests {
             include_str!("conformance/order.rs"),
             include_str!("conformance/settle.rs"),
             include_str!("conformance/steer.rs"),
+            include_str!("conformance/tied.rs"),
         ];
         for concept in concepts {
             for case in concept.lines().filter_map(|line| line.strip_prefix("pub async fn ")) {

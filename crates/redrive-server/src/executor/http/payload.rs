@@ -89,10 +89,28 @@ impl Plan {
         Ok(Plan { sources, verify, endpoint })
     }
 
+    /// Whether a source can carry a body and was given none of its own.
+    pub(super) fn wants_body(&self) -> bool {
+        self.sources.iter().any(wants_body)
+    }
+
+    /// A node of a workflow that says nothing else is sent what it is given.
+    pub(super) fn give_body(&mut self, inputs: &redrive::Inputs) {
+        let body = Bytes::from(serde_json::to_vec(inputs).unwrap_or_default());
+        for source in self.sources.iter_mut().filter(|source| wants_body(source)) {
+            source.body = body.clone();
+            source.headers.entry(CONTENT_TYPE).or_insert(HeaderValue::from_static("application/json"));
+        }
+    }
+
     /// Whose health matters.
     pub(super) fn destination(&self) -> String {
         self.sources.first().map(Request::destination).unwrap_or_default()
     }
+}
+
+fn wants_body(source: &Request) -> bool {
+    source.body.is_empty() && matches!(source.method, Method::POST | Method::PUT | Method::PATCH)
 }
 
 fn read_sources(sources: Vec<WrittenSource>) -> Result<Vec<Request>, String> {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::edges::Edge;
 use super::operations::Books;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
@@ -32,6 +33,7 @@ pub(super) struct World {
     pub(super) records: BTreeMap<(String, String), Json>,
     pub(super) books: Books,
     pub(super) gates: Gates,
+    pub(super) edges: BTreeSet<Edge>,
 }
 
 #[derive(Debug)]
@@ -58,7 +60,10 @@ impl World {
     pub(super) fn enqueue(&mut self, jobs: Vec<Admission>, now: Timestamp) -> Result<Vec<Enqueued>> {
         self.refuse_beyond_capacity(&jobs)?;
         self.refuse_conflicts(&jobs)?;
-        Ok(jobs.into_iter().map(|admission| self.enqueue_one(admission, now)).collect())
+        let ties: Vec<_> = jobs.iter().map(|admission| admission.after.clone()).collect();
+        let answers: Vec<_> = jobs.into_iter().map(|admission| self.enqueue_one(admission, now)).collect();
+        self.tie(&answers, &ties);
+        Ok(answers)
     }
 
     pub(super) fn enqueue_once(
@@ -178,7 +183,7 @@ impl World {
             }
         }
         let next = |want| self.next_due(want, &claim.kinds, suspect, now);
-        claimed.next_due = claim.wants.iter().filter_map(next).min();
+        claimed.next_due = store::by_itself(claim.wants.iter().filter_map(next).min());
         Ok(claimed)
     }
 
@@ -315,6 +320,7 @@ impl World {
         row.apply(transition);
         self.activity.extend(note);
         self.bound_activity();
+        self.let_go(lease.seq, *ended_at);
         match settlement.wanted_again() {
             Some(again)
                 if !self.books.held
@@ -373,7 +379,12 @@ impl World {
         let row = self.rows.get_mut(&seq).expect("what matched is a row");
         let State::Running { since } = row.job.state else {
             row.output = None;
+            let brought_back = row.job.state.is_final();
             row.job = next;
+            self.let_go(seq, now);
+            if brought_back {
+                self.hold_behind(seq);
+            }
             return;
         };
         row.remember(store::cancelled_attempt(next.ledger.attempt, since, now));
@@ -383,6 +394,7 @@ impl World {
         {
             claim.lost.insert(seq, lease);
         }
+        self.let_go(seq, now);
     }
 
     pub(super) fn drop_claim(&mut self, id: ClaimId) {
@@ -393,6 +405,7 @@ impl World {
         if let Some(row) = self.rows.remove(&seq) {
             self.by_id.remove(&row.job.id);
         }
+        self.edges.retain(|edge| edge.before != seq && edge.after != seq);
     }
 
     pub(super) fn bound_activity(&mut self) {

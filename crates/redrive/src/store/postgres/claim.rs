@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind};
 use crate::job::{Job, Ledger, State};
 use crate::machine;
 use crate::queue::OnRetry;
-use crate::store::{Claim, ClaimId, Claimed, Lease};
+use crate::store::{Claim, ClaimId, Claimed, Lease, by_itself};
 
 /// How often a claim is decided anew because gates are others than they were.
 const DECISIONS_MAX: u32 = 4;
@@ -96,7 +96,7 @@ impl Inner {
         jobs.splice(alone_at..alone_at, alone);
         let next_due: Option<i64> = answer.try_get(1)?;
         let next_due = next_due.map(Timestamp::from_millis).into_iter().chain(self.gating.next_at(now)).min();
-        Ok(Claimed { jobs, next_due })
+        Ok(Claimed { jobs, next_due: by_itself(next_due) })
     }
 
     /// Reads what claims list, in their order. The jobs wait, as far as their state says.

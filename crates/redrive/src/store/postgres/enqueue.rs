@@ -132,7 +132,8 @@ impl Inner {
             .iter()
             .map(|(queue, count)| (*queue, tally_json(Tally { enqueued: *count, ..Tally::default() })))
             .unzip();
-        let arguments: [Argument<'_>; 11] = [
+        let destination = columns.destination.iter().any(Option::is_some).then_some(&columns.destination);
+        let arguments: [Argument<'_>; 12] = [
             (&columns.id, Type::UUID_ARRAY),
             (&columns.queue, Type::INT4_ARRAY),
             (&columns.policy, Type::INT4_ARRAY),
@@ -144,6 +145,7 @@ impl Inner {
             (&columns.payload, Type::TEXT_ARRAY),
             (&tally_queue, Type::INT4_ARRAY),
             (&tally, Type::TEXT_ARRAY),
+            (&destination, Type::TEXT_ARRAY),
         ];
         match self.database.query_again(include_str!("put.sql"), &arguments).await {
             (Ok(_), _) => Ok(()),
@@ -169,7 +171,16 @@ impl Inner {
 
     async fn admit(&self, jobs: &[Admission], before: Before) -> Result<Vec<Enqueued>, Fault> {
         let items = self.items(jobs).await?;
-        let (rows, again) = self.database.query_again(include_str!("admit.sql"), &items.arguments()).await;
+        let (rows, again) = match edges(jobs) {
+            None => self.database.query_again(include_str!("admit.sql"), &items.arguments()).await,
+            Some(edges) => {
+                let nobody: Option<&str> = None;
+                let mut arguments = items.arguments().to_vec();
+                arguments.extend([(&nobody as _, Type::TEXT), (&nobody as _, Type::TEXT)]);
+                arguments.extend([(&0i64 as _, Type::INT8), (&edges as _, Type::TEXT)]);
+                self.database.query_again(include_str!("admit_tied.sql"), &arguments).await
+            }
+        };
         self.tell_others();
         answers(&rows?, jobs, again || before == Before::Perhaps)
     }
@@ -190,7 +201,15 @@ impl Inner {
                 (&call.digest as _, Type::TEXT),
                 (&now as _, Type::INT8),
             ]);
-            match self.database.query(include_str!("admit_once.sql"), &arguments).await {
+            let edges = edges(jobs);
+            let sql = match &edges {
+                None => include_str!("admit_once.sql"),
+                Some(edges) => {
+                    arguments.push((edges as _, Type::TEXT));
+                    include_str!("admit_tied.sql")
+                }
+            };
+            match self.database.query(sql, &arguments).await {
                 Err(Fault::Changed) => {}
                 Err(fault) => return Err(fault),
                 Ok(rows) => {
@@ -272,6 +291,13 @@ impl Items {
     }
 }
 
+/// Who waits for whom, as `redrive.admit_tied` reads it; `None` if nobody does.
+fn edges(jobs: &[Admission]) -> Option<String> {
+    let tied = jobs.iter().flat_map(|new| new.after.iter().map(|before| (before, new.job.id)));
+    let edges: Vec<Value> = tied.map(|(before, after)| json!({"before": before, "after": after})).collect();
+    (!edges.is_empty()).then(|| Value::Array(edges).to_string())
+}
+
 /// What it answers. A job that was perhaps sent before is new if it is there under its own id.
 fn answers(rows: &[Row], jobs: &[Admission], sent_before: bool) -> Result<Vec<Enqueued>, Fault> {
     let mut answers = Vec::with_capacity(rows.len());
@@ -301,6 +327,7 @@ struct Columns<'a> {
     priority: Vec<i16>,
     kind: Vec<&'a str>,
     payload: Vec<&'a str>,
+    destination: Vec<Option<&'a str>>,
     counts: BTreeMap<i32, u64>,
 }
 
@@ -315,14 +342,15 @@ impl<'a> Columns<'a> {
         self.priority.push(job.priority);
         self.kind.push(&job.kind);
         self.payload.push(job.payload.as_str());
+        self.destination.push(job.extras().destination.as_deref());
         *self.counts.entry(queue).or_default() += 1;
     }
 }
 
-/// Nothing special about it: its rows are the shortest ones, and nothing can refuse it.
+/// Nothing special about it but perhaps where it goes: its rows are the shortest ones, and nothing can refuse it.
 fn is_plain(admission: &Admission) -> bool {
     let job = &admission.job;
-    job.extras.is_none()
+    job.has_at_most_a_destination()
         && admission.history.is_empty()
         && admission.capacity.is_none()
         && job.origin == Origin::Engine

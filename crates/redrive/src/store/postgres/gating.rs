@@ -25,6 +25,8 @@ use crate::store::{Destination, Destinations, Observed};
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Gates that one claim is told of.
 const OFFERS_MAX: usize = 200;
+/// When to ask again for a gate that somebody else had.
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// How often what was decided from a gate that has changed meanwhile is decided again.
 const TRIES_MAX: usize = 50;
 
@@ -60,6 +62,8 @@ struct Line {
     is_retries: bool,
     /// What stands there waits for an ending, or for somebody else.
     is_stuck: bool,
+    /// Somebody else had the gate.
+    is_busy: bool,
 }
 
 /// How a gate stands, as the database says it.
@@ -114,8 +118,9 @@ impl Gating {
             let name: Arc<str> = stands.name.as_str().into();
             match stands.waits {
                 Some(line) => {
-                    let is_stuck = stands.full || stands.went == 0;
-                    seens.lines.insert(name.clone(), Line { is_retries: line == 1, is_stuck });
+                    let is_same = seens.known.get(&name).map(|known| known.version) == stands.version;
+                    let (is_stuck, is_busy) = (stands.full || stands.went == 0, stands.went < 0 && is_same);
+                    seens.lines.insert(name.clone(), Line { is_retries: line == 1, is_stuck, is_busy });
                 }
                 None => drop(seens.lines.remove(&name)),
             }
@@ -143,6 +148,9 @@ impl Gating {
         let seens = self.lock();
         let lines = seens.lines.iter().filter(|(_, line)| !line.is_stuck);
         let next = lines.map(|(name, line)| {
+            if line.is_busy {
+                return now + BUSY_PAUSE;
+            }
             let gate = seens.known.get(name).map(|known| known.gate.clone()).unwrap_or_default();
             gate.grant(&seens.rules.of(name), now).next_at(&gate.counts, line.is_retries)
         });

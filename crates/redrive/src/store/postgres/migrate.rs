@@ -19,6 +19,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0008_enqueue_function.sql"),
     include_str!("../../../migrations/postgres/0009_operations.sql"),
     include_str!("../../../migrations/postgres/0010_gates.sql"),
+    include_str!("../../../migrations/postgres/0011_workflows.sql"),
 ];
 
 /// The schema that this program makes.

@@ -243,6 +243,7 @@ pub(super) async fn bury(
     let mut batch = Batch::default();
     batch.count_claim(lease);
     batch.write_down(lease, queue, transition, (now, now), None, None);
+    batch.belonged_to_another(lease, transition, now);
     let tally = Tally { dead: 1, failures: 1, ..Tally::default() };
     batch.tallies.insert(queue, tally);
     match batch.write(inner, None).await.0 {

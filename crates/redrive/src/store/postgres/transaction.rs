@@ -7,14 +7,15 @@ use super::codec::{POLICY_VERSION, attempt_json, job_json};
 use super::fault::Fault;
 use crate::error::{Error, ErrorKind, Result};
 use crate::machine::Admission;
-use crate::store::{Enqueued, How, key_taken, queue_full};
+use crate::store::{Enqueued, How, key_taken, queue_full, refuse_tied};
 
 /// Answers an id and a word, as text, so that no library has to know more types than that.
 pub(crate) const ADMIT: &str = include_str!("admit_in_transaction.sql");
 
 /// The argument of [`ADMIT`]: the job, with its queue by name and its policy by value.
 pub(crate) fn job_text(admission: &Admission) -> Result<String> {
-    let Admission { job, on_conflict, capacity, history } = admission;
+    let Admission { job, on_conflict, capacity, history, .. } = admission;
+    refuse_tied(admission)?;
     let extras = job.extras();
     let names = [Some(&job.kind), Some(&job.queue), extras.key.as_ref(), extras.ordering_key.as_ref()];
     if names.into_iter().chain([extras.destination.as_ref()]).flatten().any(|name| name.contains('\0')) {

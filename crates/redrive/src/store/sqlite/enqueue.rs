@@ -10,7 +10,9 @@ use crate::error::{Error, ErrorKind};
 use crate::job::{Job, JobId, Ledger, OnConflict, Reason, State};
 use crate::machine::Admission;
 use crate::policy::Origin;
-use crate::store::{Call, Enqueued, How, call_differs, coming, key_running, key_taken, queue_full, replaced};
+use crate::store::{
+    Call, Enqueued, How, call_differs, coming, key_running, key_taken, queue_full, refuse_tied, replaced,
+};
 
 impl Core {
     pub(super) fn enqueue(&mut self, jobs: &[Admission]) -> Result<Vec<Enqueued>, Fault> {
@@ -28,6 +30,7 @@ impl Core {
                 }
             }
         }
+        self.tie(jobs, &answers)?;
         Ok(answers)
     }
 
@@ -289,7 +292,8 @@ pub(crate) fn enqueue_outside(conn: &Connection, admission: &Admission) -> Resul
 }
 
 fn try_enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enqueued, Fault> {
-    let Admission { job, on_conflict, capacity, history } = admission;
+    let Admission { job, on_conflict, capacity, history, .. } = admission;
+    refuse_tied(admission)?;
     let name: &str = &job.queue;
     conn.prepare_cached(include_str!("queue_insert.sql"))?.execute([name])?;
     let queue: i64 =

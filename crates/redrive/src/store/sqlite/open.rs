@@ -19,10 +19,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// The migrations, in order. Numbers are positions: the first is 1.
-pub(super) const MIGRATIONS: [&str; 3] = [
+pub(super) const MIGRATIONS: [&str; 4] = [
     include_str!("../../../migrations/sqlite/0001_jobs.sql"),
     include_str!("../../../migrations/sqlite/0002_views.sql"),
     include_str!("../../../migrations/sqlite/0003_operations.sql"),
+    include_str!("../../../migrations/sqlite/0004_workflows.sql"),
 ];
 
 /// Where the lock of a file is.

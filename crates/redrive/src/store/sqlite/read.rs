@@ -13,7 +13,23 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
 use crate::stats::{Activity, What};
-use crate::store::{Filter, Group, JobDetail, Page, Paged};
+use crate::store::{Ended, Filter, Group, JobDetail, Page, Paged};
+
+/// How those of these jobs ended that are final.
+pub(super) fn ended(conn: &Connection, ids: &[JobId]) -> Result<Vec<Ended>, Fault> {
+    let listed = serde_json::to_string(ids).expect("ids can be written");
+    let mut statement = conn.prepare_cached(include_str!("ended.sql"))?;
+    let mut rows = statement.query([listed])?;
+    let mut ended = Vec::new();
+    while let Some(row) = rows.next()? {
+        let id = usize::try_from(row.get::<_, i64>(0)?).ok().and_then(|at| ids.get(at));
+        if let (Some(id), Some(state)) = (id, final_state(row, 1)?) {
+            let output = row.get_ref(4)?.as_str_or_null().ok().flatten().map(Json::trusted);
+            ended.push(Ended { id: *id, state: state.name(), output });
+        }
+    }
+    Ok(ended)
+}
 
 /// Jobs that match, newest first.
 pub(super) fn list(

@@ -125,6 +125,7 @@ impl Core {
         self.queue(queue).news.count(job, transition);
         self.note(Activity::of(job, transition, *ended_at))?;
         self.let_next_go(queue, job.extras().ordering_key.as_deref())?;
+        self.let_dependants_go(job, &transition.state, *ended_at)?;
         match settlement.wanted_again() {
             Some(again)
                 if !self.held && !self.queue(queue).paused && self.holders.contains_key(&again.holder) =>
@@ -267,6 +268,7 @@ impl Core {
         self.conn.prepare_cached(include_str!("key_forget.sql"))?.execute([seq])?;
         insert_done(&self.conn, seq, &transition, None)?;
         insert_attempt(&self.conn, seq, &transition.record(now, now))?;
+        self.let_execution_go(seq, now)?;
         // What it counted toward cannot be read from the row, so everything is counted again.
         tracing::error!(seq, "Job set aside: its row is not what was written");
         self.damaged = true;

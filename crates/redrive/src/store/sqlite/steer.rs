@@ -81,6 +81,7 @@ impl Core {
         } else {
             self.finish(queue, job, job.ledger.attempt, &transition, None)?;
         }
+        self.let_dependants_go(job, &next.state, now)?;
         self.let_next_go(queue, job.extras().ordering_key.as_deref())
     }
 
@@ -111,7 +112,8 @@ impl Core {
         let dead = u64::from(job.state.name() == StateName::Dead);
         let state = self.queue(queue);
         state.dead = state.dead.saturating_sub(dead);
-        self.insert_live_again(next, queue)?;
+        let next = self.held_behind(next)?;
+        self.insert_live_again(&next, queue)?;
         self.remember(queue, job, Command::Redrive, now)?;
         Ok(true)
     }
@@ -128,6 +130,7 @@ impl Core {
         self.conn.prepare_cached(include_str!("redrive_done.sql"))?.execute([seq])?;
         self.conn.prepare_cached(include_str!("forget_attempts.sql"))?.execute([seq])?;
         self.conn.prepare_cached(include_str!("forget_edits.sql"))?.execute([seq])?;
+        self.conn.prepare_cached(include_str!("forget_edges.sql"))?.execute([seq])?;
         self.conn.prepare_cached(include_str!("forget_job.sql"))?.execute([seq])?;
         Ok(())
     }
@@ -171,7 +174,7 @@ impl Core {
                 rows_seen += 1;
                 self.swept = row.get(0)?;
                 let Some(state) = final_state(row, 1)? else { continue };
-                if retention.is_over(&state, now) {
+                if retention.is_over(&state, now) && !self.is_needed(self.swept)? {
                     over.push((self.swept, matches!(state, State::Dead { .. })));
                     if over.len() == limit {
                         break;

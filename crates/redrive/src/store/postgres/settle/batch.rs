@@ -34,6 +34,14 @@ pub(super) struct Batch {
     notes: Notes,
     again: Option<Again>,
     goes_on: GoesOn,
+    members: Members,
+}
+
+/// Those that belong to another job and have ended, well or badly: others may wait for them.
+#[derive(Default)]
+struct Members {
+    well: (Vec<i64>, Vec<i64>),
+    badly: (Vec<i64>, Vec<i64>),
 }
 
 /// Those that are claimed again with their settlement.
@@ -142,6 +150,9 @@ impl Batch {
         self.count_claim(*lease);
         self.tallies.entry(queue).or_default().count(job, transition);
         self.notes.extend(Activity::of(job, transition, *ended_at));
+        if job.extras().parent.is_some() {
+            self.members.end(lease.seq, &transition.state, *ended_at);
+        }
         if is_plain(settlement) {
             self.plain.seq.push(lease.seq);
             self.plain.fence.push(as_i32(lease.attempt));
@@ -175,6 +186,11 @@ impl Batch {
         }
     }
 
+    /// Others may have waited for a job of which nothing more is known.
+    pub(super) fn belonged_to_another(&mut self, lease: Lease, transition: &Transition, at: Timestamp) {
+        self.members.end(lease.seq, &transition.state, at);
+    }
+
     /// Whether the job in this place is claimed again.
     pub(super) fn goes_on(&self, seq: i64) -> bool {
         self.goes_on.places.contains(&seq)
@@ -203,7 +219,7 @@ impl Batch {
         let again_holder = again.map(|again| Uuid::from_u128(again.holder.0));
         let again = again.map(|again| Uuid::from_u128(again.claim.0));
         let again_queues: Vec<i32> = goes_on.queues.iter().copied().collect();
-        let arguments: [Argument<'_>; 72] = [
+        let mut arguments: Vec<Argument<'_>> = vec![
             (&lanes, Type::INT4_ARRAY),
             (&claims, Type::UUID_ARRAY),
             (&counts, Type::INT4_ARRAY),
@@ -277,8 +293,28 @@ impl Batch {
             (&goes_on.delay, Type::INT8_ARRAY),
             (&goes_on.expires, Type::INT8_ARRAY),
         ];
-        let (rows, again) = inner.database.query_again(include_str!("../settle.sql"), &arguments).await;
+        let Members { well, badly } = &self.members;
+        let mut sql = include_str!("../settle.sql");
+        if !(well.0.is_empty() && badly.0.is_empty()) {
+            sql = include_str!("../settle_members.sql");
+            for column in [&well.0, &well.1, &badly.0, &badly.1] {
+                arguments.push((column, Type::INT8_ARRAY));
+            }
+        }
+        let (rows, again) = inner.database.query_again(sql, &arguments).await;
         (rows.map(drop), again)
+    }
+}
+
+impl Members {
+    fn end(&mut self, seq: i64, to: &State, at: Timestamp) {
+        let (seqs, times) = match to {
+            State::Succeeded { .. } => &mut self.well,
+            State::Dead { .. } | State::Cancelled { .. } => &mut self.badly,
+            State::Waiting { .. } | State::Running { .. } => return,
+        };
+        seqs.push(seq);
+        times.push(at.as_millis());
     }
 }
 

@@ -1,0 +1,1 @@
+SELECT n, state, output FROM redrive.ended($1)

@@ -1,0 +1,1 @@
+DELETE FROM redrive_edges WHERE before = ?1 RETURNING after

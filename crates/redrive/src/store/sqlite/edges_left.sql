@@ -1,0 +1,1 @@
+SELECT 1 FROM redrive_edges WHERE after = ?1
