@@ -14,6 +14,7 @@ const pages = [
   ["errors", "/errors"],
   ["dead", "/dead"],
   ["queues", "/queues"],
+  ["destinations", "/destinations"],
   ["policies", "/policies"],
   ["activity", "/activity"],
 ];

@@ -9,6 +9,7 @@ import { LanguageProvider, useWords } from "./i18n";
 import { listenToKeys } from "./keys";
 import { Activity } from "./pages/activity";
 import { Dead } from "./pages/dead";
+import { Destinations } from "./pages/destinations";
 import { Errors } from "./pages/errors";
 import { Job } from "./pages/job";
 import { Jobs } from "./pages/jobs";
@@ -86,6 +87,7 @@ function Pages() {
       <Route path="/errors" component={Errors} />
       <Route path="/dead" component={Dead} />
       <Route path="/queues" component={Queues} />
+      <Route path="/destinations" component={Destinations} />
       <Route path="/policies" component={Policies} />
       <Route path="/activity" component={Activity} />
       <Route>

@@ -19,8 +19,8 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::commands::run;
 use crate::commands::{
-    config, dead, enqueue, finish, get, jobs, pages, policy, queues, run as running, stats, store, tail,
-    tokens,
+    config, dead, destinations, enqueue, finish, get, jobs, pages, policy, queues, run as running, stats,
+    store, tail, tokens,
 };
 
 /// Jobs are many small allocations, made on one thread and freed on another.
@@ -36,6 +36,8 @@ fn main() -> ExitCode {
         Command::Jobs(command) => run(jobs::run(command)),
         Command::Dead(command) => run(dead::run(command)),
         Command::Queues(command) => run(queues::run(command)),
+        Command::Destinations(command) => run(destinations::run(command)),
+        Command::Credentials(command) => run(destinations::credentials(command)),
         Command::Stats(given) => run(stats::stats(given)),
         Command::Activity(given) => run(stats::activity(given)),
         Command::Tail(given) => run(tail::run(given)),

@@ -10,12 +10,16 @@ mod bad_input;
 mod client;
 #[path = "api/commands.rs"]
 mod commands;
+#[path = "api/destinations.rs"]
+mod destinations;
 #[path = "api/edit.rs"]
 mod edit;
 #[path = "api/events.rs"]
 mod events;
 #[path = "api/explain.rs"]
 mod explain;
+#[path = "api/fleet.rs"]
+mod fleet;
 #[path = "support/ground.rs"]
 mod ground;
 #[path = "api/jobs.rs"]

@@ -177,6 +177,25 @@ export function useQueues() {
   return useQuery({ queryKey: ["live", "queues"], queryFn: () => call("GET /api/v1/queues"), refetchInterval });
 }
 
+/** The destinations that have something to say. */
+export function useDestinations() {
+  const refetchInterval = useAgain(2_000, 2_000);
+  return useQuery({
+    queryKey: ["live", "destinations"],
+    queryFn: () => call("GET /api/v1/destinations"),
+    refetchInterval,
+  });
+}
+
+export function useLimits() {
+  const refetchInterval = useAgain(10_000, 10_000);
+  return useQuery({
+    queryKey: ["limits"],
+    queryFn: () => call("GET /api/v1/destinations/limits"),
+    refetchInterval,
+  });
+}
+
 export function usePresets() {
   return useQuery({ queryKey: ["presets"], queryFn: () => call("GET /api/v1/policies/presets"), staleTime: 60_000 });
 }
