@@ -6,7 +6,18 @@ import { after, before, beforeEach, describe, test } from "node:test";
 import { fixed, isPostgres, launch, openPage, startDestination, startServer, until, violations } from "./support.mjs";
 import { corpus } from "./xss.mjs";
 
-const PAGES = ["/", "/retries", "/jobs", "/errors", "/dead", "/executions", "/queues", "/policies", "/activity"];
+const PAGES = [
+  "/",
+  "/retries",
+  "/jobs",
+  "/errors",
+  "/dead",
+  "/executions",
+  "/queues",
+  "/destinations",
+  "/policies",
+  "/activity",
+];
 let browser;
 let destination;
 before(async () => {
@@ -406,6 +417,64 @@ describe("every page", () => {
     assert.match(raw, /9007199254740993/);
     assert.match(raw, /hunter2/);
     await page.context().close();
+  });
+});
+
+describe("destinations", () => {
+  let server;
+  let page;
+  const name = () => new URL(destination.url).host;
+  const shown = () => page.getByTestId(`destination-${name()}`);
+  before(async () => {
+    server = await startServer();
+    page = await openPage(browser);
+  });
+  after(async () => {
+    await page?.context().close();
+    await server?.end();
+  });
+
+  test("one that goes down is seen to hold its jobs, and to come back when it is said to", async () => {
+    destination.set("/down", 503, "upstream is being deployed");
+    await page.goto(`${server.url}/destinations`);
+    await page.getByText("Every destination is open").waitFor();
+    const jobs = Array.from({ length: 12 }, () => destination.job("/down", fixed("1h", 4)));
+    await server.call("POST", "/jobs/bulk", jobs);
+    await shown()
+      .getByText(/Different jobs failed in a row/)
+      .waitFor();
+    await toast(page, `'${name()}' is down: its jobs are held`).waitFor();
+    await page.goto(server.url);
+    await page.getByRole("link", { name: /1 destination down/ }).click();
+    destination.set("/down", 200, "done");
+    await shown().getByRole("button", { name: "Say it is up" }).click();
+    await shown().getByText("coming back").waitFor();
+    await until("all jobs are done", async () => (await server.call("GET", "/stats")).totalSucceeded === 12);
+  });
+
+  test("limits are set on the page and obeyed by the server", async () => {
+    await page.goto(`${server.url}/destinations`);
+    await page.getByRole("button", { name: "Add limits" }).click();
+    await page.getByRole("textbox", { name: /pattern/ }).fill("*.example.org");
+    await page.getByRole("textbox", { name: "Calls per time" }).fill("10/s");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("set here").waitFor();
+    const [rule] = await server.call("GET", "/destinations/limits");
+    assert.deepEqual([rule.pattern, rule.from, rule.limits.rate], ["*.example.org", "set", "10/s"]);
+  });
+
+  test("a paused one says on the page of its job why that waits", async () => {
+    await server.call("POST", "/destinations/api.x/pause");
+    const { id } = await server.call("POST", "/jobs", { kind: "mail", destination: "api.x" });
+    await page.goto(`${server.url}/jobs/${id}`);
+    await page
+      .getByTestId("explain")
+      .getByText(/api\.x is paused until somebody resumes it/)
+      .waitFor();
+    await page.getByTestId("explain").getByRole("link", { name: "Destinations" }).click();
+    await page.getByTestId("destination-api.x").getByRole("button", { name: "Resume" }).click();
+    await toast(page, "api.x goes on").waitFor();
+    assert.deepEqual(page.trouble, []);
   });
 });
 

@@ -15,6 +15,7 @@ const pages = [
   ["dead", "/dead"],
   ["executions", "/executions"],
   ["queues", "/queues"],
+  ["destinations", "/destinations"],
   ["policies", "/policies"],
   ["activity", "/activity"],
 ];

@@ -9,6 +9,7 @@ import { LanguageProvider, useWords } from "./i18n";
 import { listenToKeys } from "./keys";
 import { Activity } from "./pages/activity";
 import { Dead } from "./pages/dead";
+import { Destinations } from "./pages/destinations";
 import { Errors } from "./pages/errors";
 import { Execution } from "./pages/execution";
 import { Executions } from "./pages/executions";
@@ -90,6 +91,7 @@ function Pages() {
       <Route path="/executions" component={Executions} />
       <Route path="/executions/:id">{({ id }) => <Execution key={id} id={id} />}</Route>
       <Route path="/queues" component={Queues} />
+      <Route path="/destinations" component={Destinations} />
       <Route path="/policies" component={Policies} />
       <Route path="/activity" component={Activity} />
       <Route>

@@ -19,6 +19,7 @@ const pages: Record<string, string> = {
   e: "/errors",
   d: "/dead",
   q: "/queues",
+  n: "/destinations",
   p: "/policies",
   a: "/activity",
 };

@@ -109,11 +109,20 @@ function tell(what: "recovered" | "dead", events: readonly JobEvent[], tone: Ton
   toasts.push({ tone, text: `toast.${what}.many`, group, link, values: { count: counted[what] } });
 }
 
+/** What is told of many jobs, and of whom no job tells; the last of a group stands. */
+const notices: Record<string, Pick<Toast, "tone" | "group">> = {
+  failure_rate: { tone: "bad", group: "failure-rate" },
+  failure_rate_recovered: { tone: "good", group: "failure-rate" },
+  destination_down: { tone: "bad", group: "destinations" },
+  needs_auth: { tone: "bad", group: "destinations" },
+  destination_recovered: { tone: "good", group: "destinations" },
+};
+
 /** Single jobs are told of by their events; this is for what concerns many. */
 export function tellNotice(notice: { what: string; message: string }): void {
-  if (notice.what !== "failure_rate" && notice.what !== "failure_rate_recovered") return;
-  const tone = notice.what === "failure_rate" ? "bad" : "good";
-  toasts.push({ tone, text: "toast.notice", values: { message: notice.message }, group: "failure-rate" });
+  const known = notices[notice.what];
+  if (!known) return;
+  toasts.push({ ...known, text: "toast.notice", values: { message: notice.message } });
 }
 
 const icons = { good: CheckCircle2, bad: OctagonX, info: Info };

@@ -7,13 +7,16 @@ mod answer;
 mod audit;
 mod commands;
 mod dead;
+mod destinations;
 mod edit;
 mod events;
 mod executions;
 mod explain;
 mod forms;
 mod halt;
+mod held;
 mod jobs;
+mod limits;
 mod metrics;
 mod notices;
 mod policies;
@@ -26,7 +29,7 @@ mod tokens;
 mod views;
 mod workers;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::Router;
@@ -58,6 +61,8 @@ struct Inner {
     payload_bytes: usize,
     batch: usize,
     stopping: Option<watch::Receiver<bool>>,
+    /// Destinations that `/metrics` has shown.
+    gauged: tokio::sync::Mutex<BTreeSet<Arc<str>>>,
 }
 
 /// What a server has beside its engine.
@@ -94,6 +99,7 @@ impl Api {
                 payload_bytes,
                 batch,
                 stopping,
+                gauged: tokio::sync::Mutex::default(),
             }),
         }
     }
@@ -158,6 +164,15 @@ fn described() -> (Router<Api>, OpenApi) {
         .routes(routes!(queues::list))
         .routes(routes!(queues::pause))
         .routes(routes!(queues::resume))
+        .routes(routes!(destinations::list))
+        .routes(routes!(limits::list))
+        .routes(routes!(limits::set, limits::unset))
+        .routes(routes!(destinations::get))
+        .routes(routes!(destinations::pause))
+        .routes(routes!(destinations::resume))
+        .routes(routes!(destinations::up))
+        .routes(routes!(destinations::down))
+        .routes(routes!(destinations::renewed))
         .routes(routes!(stats::stats))
         .routes(routes!(stats::activity))
         .routes(routes!(series::series))

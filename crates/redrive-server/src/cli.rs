@@ -6,6 +6,7 @@ pub(crate) use redrive_server::config::StoreUrl;
 
 use crate::commands::config::ConfigCommand;
 use crate::commands::dead::DeadCommand;
+use crate::commands::destinations::{CredentialsCommand, DestinationsCommand};
 use crate::commands::enqueue::Enqueue;
 use crate::commands::executions::ExecutionsCommand;
 use crate::commands::get::Get;
@@ -84,6 +85,12 @@ pub(crate) enum Command {
     /// See how the queues stand, stop them and let them go on
     #[command(subcommand)]
     Queues(QueuesCommand),
+    /// See how the destinations stand, say what you know of them, and limit them
+    #[command(subcommand)]
+    Destinations(DestinationsCommand),
+    /// Let jobs go again that waited for a credential
+    #[command(subcommand)]
+    Credentials(CredentialsCommand),
     /// Show how everything stands
     Stats(Stats),
     /// Show what has happened, newest first

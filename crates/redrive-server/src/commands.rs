@@ -3,6 +3,7 @@
 
 pub(crate) mod config;
 pub(crate) mod dead;
+pub(crate) mod destinations;
 pub(crate) mod edit;
 pub(crate) mod enqueue;
 pub(crate) mod executions;

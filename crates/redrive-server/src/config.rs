@@ -2,9 +2,11 @@
 //! meaningful in every field or refused with everything that is wrong with it.
 //!
 //! The table of keys is in `config/keys.rs`, where values come from in `config/source.rs`, how they are read in
-//! `config/check.rs`, what has names of its own in `config/parts.rs`. Not here: what is done with any of it.
+//! `config/check.rs`, what has names of its own in `config/parts.rs`
+//! and `config/destinations.rs`. Not here: what is done with any of it.
 
 mod check;
+mod destinations;
 mod flags;
 mod keys;
 mod mistake;
@@ -24,6 +26,7 @@ use self::check::Checker;
 use self::node::Value;
 use self::source::Raw;
 
+pub use self::destinations::{DestinationConfig, HealthAt, HealthConfig};
 pub use self::flags::ServeOptions;
 pub use self::keys::reference;
 pub(crate) use self::mistake::unknown_word;
@@ -73,6 +76,8 @@ pub struct Config {
     pub commands: BTreeMap<String, CommandConfig>,
     /// Whom to tell about what.
     pub notify: Vec<Notice>,
+    /// What destinations may be asked to bear, and how to find out whether they are there.
+    pub destinations: Vec<DestinationConfig>,
 }
 
 /// Whether an acknowledged job survives a power cut.
@@ -239,6 +244,7 @@ fn checked(checker: &mut Checker<'_>, host: &str) -> Config {
         egress_allow: checker.take("egress.allow", "", check::texts).unwrap_or_default(),
         commands: checker.commands(),
         notify: checker.notices(&endpoints),
+        destinations: checker.destinations(),
         policies,
         endpoints,
     };

@@ -88,6 +88,26 @@ impl Egress {
         }
     }
 
+    /// Whether a host takes connections on a port, as guarded as a request would be. Nothing is sent.
+    ///
+    /// # Errors
+    ///
+    /// Why it does not, or may not be asked.
+    pub async fn reach(&self, host: &str, port: u16, within: Duration) -> Result<(), EgressError> {
+        let host = url::Host::parse(host).map_err(|error| {
+            EgressError::new(EgressErrorKind::Invalid, format!("{host} is no host")).because(error)
+        })?;
+        let origin = Origin { tls: false, host, port };
+        let reached = async {
+            let addresses = self.connector.resolve(&origin).await?;
+            self.connector.connect(&origin, &addresses, within).await.map(drop)
+        };
+        timeout(within, reached).await.unwrap_or_else(|_| {
+            let message = format!("{} did not take the connection in time", origin.host);
+            Err(EgressError::new(EgressErrorKind::TimedOutUnsent, message))
+        })
+    }
+
     /// Sends a request, and goes where the answer points if that was asked for.
     async fn follow(&self, mut request: Request, sent: &AtomicBool) -> Result<Response, EgressError> {
         for _ in 0..HOPS_MAX {

@@ -10,6 +10,7 @@ pub mod door;
 pub mod download;
 pub mod egress;
 pub mod executor;
+pub mod health;
 pub mod notices;
 mod printable;
 pub mod remote;

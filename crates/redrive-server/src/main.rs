@@ -19,8 +19,8 @@ use clap::Parser;
 use crate::cli::{Cli, Command};
 use crate::commands::run;
 use crate::commands::{
-    config, dead, enqueue, executions, finish, get, import, jobs, pages, policy, queues, run as running,
-    stats, store, tail, tokens,
+    config, dead, destinations, enqueue, executions, finish, get, import, jobs, pages, policy, queues,
+    run as running, stats, store, tail, tokens,
 };
 
 /// Jobs are many small allocations, made on one thread and freed on another.
@@ -37,6 +37,8 @@ fn main() -> ExitCode {
         Command::Executions(command) => run(executions::run(command)),
         Command::Dead(command) => run(dead::run(command)),
         Command::Queues(command) => run(queues::run(command)),
+        Command::Destinations(command) => run(destinations::run(command)),
+        Command::Credentials(command) => run(destinations::credentials(command)),
         Command::Stats(given) => run(stats::stats(given)),
         Command::Activity(given) => run(stats::activity(given)),
         Command::Tail(given) => run(tail::run(given)),

@@ -4,6 +4,8 @@
 //! the figures by the minute. So it does not matter which server ran the job, and nothing is forgotten over a restart.
 //! A webhook is a job like any other: signed, retried, and to be seen where jobs are seen.
 
+mod destinations;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -44,12 +46,17 @@ pub struct Notifier {
     heard: i64,
     /// For each rule about rates: how often it has changed its mind. Odd while the rate is too high.
     rates: BTreeMap<String, u64>,
+    /// Destinations that were told to be down, and since when they are.
+    down: BTreeMap<String, Timestamp>,
+    /// What the activity log had of destinations when they were last looked at.
+    gates: Option<(Option<Timestamp>, usize)>,
 }
 
 impl Notifier {
     /// With these rules, beside what every dashboard is told.
     pub fn new(engine: Engine, rules: Vec<Rule>) -> Notifier {
-        Notifier { engine, rules, seen: BTreeMap::new(), heard: 0, rates: BTreeMap::new() }
+        let (seen, rates, down) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Notifier { engine, rules, seen, heard: 0, rates, down, gates: None }
     }
 
     /// Tells `tell` every notice of the store that comes from now on, and makes those that are due.
@@ -89,15 +96,17 @@ impl Notifier {
             {
                 self.rates.insert(rule.to_owned(), count.parse().unwrap_or(0));
             }
+            self.heard_of_destination(&notice.key);
             tell(notice);
         }
         Ok(())
     }
 
-    /// Jobs that came to need a person, and those that finished after all.
+    /// Jobs that came to need a person, and those that finished after all; destinations likewise.
     async fn jobs(&mut self, now: Timestamp) -> Result<()> {
         self.seen.retain(|_, at| now.since(*at) < REMEMBERED);
         let mut lines = self.engine.activity(LINES).await?;
+        self.destinations(&lines).await?;
         lines.retain(|line| {
             matches!(line.what, What::Dead | What::Recovered) && now.since(line.at) < LOOK_BACK
         });
@@ -230,7 +239,7 @@ impl Notifier {
         for rule in rules.iter().filter(|rule| rule.to == NoticeTo::Log) {
             let (what, message) = (notice.what.as_str(), said(rule));
             match notice.what.as_str() {
-                "dead" | "failure_rate" => {
+                "dead" | "failure_rate" | "destination_down" | "needs_auth" => {
                     tracing::warn!(what, job_id = notice.job.map(tracing::field::display), "{message}")
                 }
                 _ => tracing::info!(what, job_id = notice.job.map(tracing::field::display), "{message}"),

@@ -10,10 +10,11 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api::{self, Api};
-use crate::config::{Config, Durability, StoreUrl};
+use crate::config::{Config, DestinationConfig, Durability, HealthConfig, StoreUrl};
 use crate::door::{self, DoorConfig, Who};
 use crate::egress::{Allow, Egress, EgressPolicy};
 use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
+use crate::health::Health;
 use crate::notices::Notifier;
 use crate::telemetry::Metrics;
 use crate::tokens::StoreTokens;
@@ -24,6 +25,7 @@ pub struct Server {
     engine: Engine,
     router: axum::Router,
     api: Api,
+    health: Health,
     listener: TcpListener,
     /// Says that it is to stop.
     stop: watch::Sender<bool>,
@@ -53,7 +55,9 @@ impl Server {
     ) -> Result<Server> {
         let store = open_store(&config).await?;
         let commands = commands(&config)?;
-        let engine = own(engine(&config, store, commands.clone())?).build()?;
+        let egress = Egress::new(egress_policy(&config)?);
+        let engine = own(engine(&config, store, egress.clone(), commands.clone())?).build()?;
+        let health = Health::new(engine.clone(), egress, health_rules(&config));
         let (stop, stopping) = watch::channel(false);
         let parts = api::Parts {
             policies: config.policies.clone(),
@@ -75,7 +79,7 @@ impl Server {
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
-        Ok(Server { config, engine, router, api, listener, stop })
+        Ok(Server { config, engine, router, api, health, listener, stop })
     }
 
     /// Where it listens.
@@ -98,7 +102,7 @@ impl Server {
     ///
     /// Those of the store at the end, and of the socket.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        let Server { config, engine, router, api, listener, stop } = self;
+        let Server { config, engine, router, api, health, listener, stop } = self;
         let stopped = stop.subscribe();
         let stopping = |mut stopped: watch::Receiver<bool>| async move {
             // A sender that is gone is as good as a word.
@@ -126,7 +130,7 @@ impl Server {
         let notifier = Notifier::new(engine.clone(), config.notify.clone());
         let noticed = async {
             tokio::select! {
-                () = notifier.run(|notice| api.notice(notice)) => {}
+                () = async { tokio::join!(notifier.run(|notice| api.notice(notice)), health.run()); } => {}
                 () = stopping(stopped.clone()) => {}
             }
         };
@@ -143,10 +147,7 @@ impl Server {
 ///
 /// What is wrong with the configuration.
 pub fn at_hand(config: &Config, store: Arc<dyn Store>) -> Result<axum::Router> {
-    let mut builder = Engine::on(store).name(&config.instance).produce_any();
-    for queue in &config.queues {
-        builder = builder.queue(queue.queue());
-    }
+    let builder = known(Engine::on(store).name(&config.instance).produce_any(), config);
     let parts = api::Parts {
         policies: config.policies.clone(),
         commands: commands(config)?,
@@ -179,8 +180,12 @@ pub async fn open_store(config: &Config) -> redrive::Result<Arc<dyn Store>> {
     })
 }
 
-fn engine(config: &Config, store: Arc<dyn Store>, commands: Option<CommandExecutor>) -> Result<Builder> {
-    let egress = Egress::new(egress_policy(config)?);
+fn engine(
+    config: &Config,
+    store: Arc<dyn Store>,
+    egress: Egress,
+    commands: Option<CommandExecutor>,
+) -> Result<Builder> {
     let http = HttpExecutor::new(egress, secrets(config)?).history(store.clone());
     let mut builder = Engine::on(store)
         .name(&config.instance)
@@ -192,10 +197,22 @@ fn engine(config: &Config, store: Arc<dyn Store>, commands: Option<CommandExecut
     if let Some(commands) = commands {
         builder = builder.handle(commands);
     }
-    for queue in &config.queues {
-        builder = builder.queue(queue.queue());
-    }
-    Ok(builder)
+    Ok(known(builder, config))
+}
+
+/// With the queues and destinations that are configured.
+fn known(builder: Builder, config: &Config) -> Builder {
+    let builder = config.queues.iter().fold(builder, |builder, queue| builder.queue(queue.queue()));
+    config.destinations.iter().fold(builder, |builder, destination| {
+        builder.destination(&destination.pattern, destination.limits.clone())
+    })
+}
+
+fn health_rules(config: &Config) -> Vec<(String, HealthConfig)> {
+    let rule = |destination: &DestinationConfig| {
+        destination.health.clone().map(|health| (destination.pattern.clone(), health))
+    };
+    config.destinations.iter().filter_map(rule).collect()
 }
 
 fn egress_policy(config: &Config) -> Result<EgressPolicy> {

@@ -10,6 +10,8 @@ mod bad_input;
 mod client;
 #[path = "api/commands.rs"]
 mod commands;
+#[path = "api/destinations.rs"]
+mod destinations;
 #[path = "api/edit.rs"]
 mod edit;
 #[path = "api/events.rs"]
@@ -18,6 +20,8 @@ mod events;
 mod executions;
 #[path = "api/explain.rs"]
 mod explain;
+#[path = "api/fleet.rs"]
+mod fleet;
 #[path = "support/ground.rs"]
 mod ground;
 #[path = "api/jobs.rs"]

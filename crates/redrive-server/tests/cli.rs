@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ground::{Ground, Said};
 use redrive::SqliteStore;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const NO_SUCH_JOB: &str = "019a8f3e-5c1d-7b42-9e6f-3d2a1b0c9d8e";
 
@@ -413,4 +413,36 @@ fn the_reference_page_is_what_the_definition_makes() {
 #[expect(clippy::disallowed_methods, reason = "the one setting of these tests")]
 fn is_to_be_written() -> bool {
     std::env::var_os("REDRIVE_WRITE_DOCS").is_some()
+}
+
+#[test]
+fn destinations_are_seen_spoken_of_and_limited_from_the_command_line() {
+    let ground = Ground::new();
+    let redrive = |words: &str| {
+        let words: Vec<&str> = words.split(' ').chain(["--store", "sqlite:jobs.db"]).collect();
+        ground.run(&words)
+    };
+    let id = redrive("enqueue mail --destination api.x").good().trim().to_owned();
+    assert!(redrive("destinations list").err.contains("all are open"));
+    let missing = redrive("destinations show api.y");
+    assert!(missing.code != Some(0) && missing.err.contains("there is no destination"), "{}", missing.err);
+    let down = redrive("destinations down api.x --json").json();
+    assert_eq!((&down["state"], &down["reason"]), (&json!("shut"), &json!("said")), "{down}");
+    let list = redrive("destinations list").good();
+    let line = list.lines().nth(1).unwrap();
+    assert!(line.starts_with("api.x") && line.ends_with("until it is said to be up"), "{list}");
+    let explained = redrive(&format!("jobs explain {id}")).good();
+    assert!(explained.contains("api.x is said to be down"), "{explained}");
+    let up = redrive("destinations up api.x").good();
+    assert!(up.contains("ramp") && up.contains("1/s, rising"), "{up}");
+    assert_eq!(redrive("destinations pause api.x --json").json()["state"], "paused");
+    assert_eq!(redrive("destinations resume api.x --json").json()["state"], "ramp");
+    let set = redrive("destinations limit *.x --rate 10/s --burst 3 --breaker 0").good();
+    assert!(set.contains("rate 10/s") && set.contains("burst 3") && set.contains("breaker 0"), "{set}");
+    assert!(redrive("destinations list").good().contains("*.x"), "limits are listed too");
+    assert!(redrive("destinations limit api.x").err.contains("no limit is given"));
+    assert!(redrive("destinations limit api.x --rate fast").err.contains("is not a rate"));
+    assert!(redrive("destinations unlimit *.x").good().contains("no longer limited"));
+    assert!(redrive("destinations unlimit *.x").err.contains("no limits were set"));
+    assert_eq!(redrive("credentials renewed crm --json").json(), json!({ "released": 0 }));
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use redrive::{OnRetry, Order, Policy, days, hours, mins, secs};
 use redrive_server::config::{
-    self, Config, Durability, LogFormat, NoticeOn, NoticeTo, Place, ServeOptions, Sources, StoreUrl,
+    self, Config, Durability, HealthAt, LogFormat, NoticeOn, NoticeTo, Place, ServeOptions, Sources, StoreUrl,
 };
 
 /// A folder with config files in it.
@@ -120,6 +120,20 @@ fn everything_that_can_be_written_is_understood() {
         timeout = "10m"
         permanent_exit_codes = [65, 78]
 
+        [destination."*.tmdb.org"]
+        rate = "10/s"
+        burst = 3
+        concurrency = 4
+        breaker = 0
+        retry_budget = 50
+        retry_after_max = "1h"
+        [destination."api.shop.org"]
+        min_gap = "5s"
+        health = "https://api.shop.org/health"
+        health_every = "30s"
+        [destination.db]
+        health = "tcp://10.0.0.7:5432"
+
         [[notify]]
         on = ["dead", "recovered"]
         to = "log"
@@ -156,6 +170,16 @@ fn everything_that_can_be_written_is_understood() {
     assert_eq!(backup.argv, ["/usr/bin/backup", "--all"]);
     assert_eq!((backup.env["LANG"].as_str(), backup.timeout), ("C", mins(10)));
     assert_eq!(backup.permanent_exit_codes, [65, 78]);
+    let of = |name: &str| config.destinations.iter().find(|of| of.pattern == name).unwrap();
+    let limits = &of("*.tmdb.org").limits;
+    assert_eq!((limits.rate, limits.burst), (Some(redrive::Rate::per_second(10)), Some(3)));
+    assert_eq!((limits.concurrency, limits.breaker, limits.retry_budget), (Some(4), 0, 50));
+    assert_eq!((limits.retry_after_max, of("api.shop.org").limits.min_gap), (hours(1), Some(secs(5))));
+    let health = |name: &str| of(name).health.clone().map(|health| (health.at, health.every));
+    let url = HealthAt::Http("https://api.shop.org/health".into());
+    assert_eq!(health("api.shop.org"), Some((url, secs(30))));
+    assert_eq!(health("db"), Some((HealthAt::Tcp("10.0.0.7".into(), 5432), secs(10))));
+    assert_eq!((health("*.tmdb.org"), &of("db").limits), (None, &redrive::Limits::default()));
     assert_eq!(config.notify[0].on, [NoticeOn::Dead, NoticeOn::Recovered]);
     assert_eq!(config.notify[0].to, NoticeTo::Log);
     assert_eq!((config.notify[1].rate, config.notify[1].window), (0.5, mins(1)));
@@ -286,7 +310,8 @@ fn every_mistake_says_where_it_stands_and_what_to_write() {
         ),
         (
             "[[notify]]\nto = \"log\"",
-            "redrive.toml:1:1: notify[0].on: is needed; write a list of \"dead\", \"recovered\", \"failure_rate\"",
+            "redrive.toml:1:1: notify[0].on: is needed; write a list of \"dead\", \"recovered\", \"failure_rate\", \
+             \"destination_down\", \"destination_recovered\"",
         ),
         (
             "[[notify]]\non = [\"ded\"]\nto = \"log\"",
@@ -371,6 +396,49 @@ fn all_mistakes_of_all_sources_are_named_at_once() {
         "redrive.toml:3:9: queues.mail.order: \"x\" is not known; write one of \"due\", \"fifo\"",
         "REDRIVE_QUEUES__MAIL__CAPACITY: queues.mail.capacity: \"lots\" is not a number from 1 to \
          9000000000000000000; write one",
+    ];
+    assert_eq!(mistakes, expected, "{mistakes:#?}");
+}
+
+#[test]
+fn all_mistakes_about_destinations_are_named_at_once() {
+    let mistakes = Folder::new().mistakes(
+        r#"
+[destination."a.*.org"]
+[destination."*.b.org"]
+rate = "fast"
+burst = 0
+health = "https://b.org/"
+[destination."c.org"]
+burst = 2
+min_gap = "0s"
+rat = "1/s"
+[destination."d.org"]
+rate = "1/s"
+min_gap = "1s"
+burst = 1
+health = "d.org"
+[destination."e.org"]
+burst = 2
+health_every = "1s"
+"#,
+    );
+    let expected = [
+        "redrive.toml:10:1: destination.\"c.org\".rat: is not known here; did you mean rate?",
+        "redrive.toml:4:8: destination.\"*.b.org\".rate: \"fast\" is not a rate; write \"10/s\", \"600/m\" or \
+         \"5000/h\"",
+        "redrive.toml:5:9: destination.\"*.b.org\".burst: 0 is not a number from 1 to 1000000; write one",
+        "redrive.toml:6:10: destination.\"*.b.org\".health: tells of one destination, and not of all that match; write \
+         it below a name without *",
+        "redrive.toml:2:14: destination.\"a.*.org\": \"a.*.org\" is not a pattern; write a destination such as \
+         \"api.example.org\", \"*.example.org\" or \"*\"",
+        "redrive.toml:9:11: destination.\"c.org\".min_gap: 0s is out of bounds; write 1ms to 1d",
+        "redrive.toml:11:14: destination.\"d.org\": rate and min_gap both say how close calls may be: write one of them",
+        "redrive.toml:15:10: destination.\"d.org\".health: \"d.org\" cannot be asked; write \"https://host/health\" or \
+         \"tcp://host:port\"",
+        "redrive.toml:16:14: destination.\"e.org\": burst says nothing without a rate: write rate = \"10/s\" as well",
+        "redrive.toml:18:16: destination.\"e.org\".health_every: says how often nothing is asked; write health as well, \
+         or leave it out",
     ];
     assert_eq!(mistakes, expected, "{mistakes:#?}");
 }

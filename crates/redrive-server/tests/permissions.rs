@@ -125,6 +125,7 @@ async fn body_for(house: &House, operation: &str) -> Option<Value> {
             let (_, token) = house.tokens.iter().find(|(name, _)| *name == "admin").unwrap();
             json!({ "token": token.as_ref().unwrap().reveal() })
         }
+        "setLimits" => json!({ "rate": "1/s" }),
         "editJob" => json!({ "priority": 3 }),
         "createToken" => json!({ "name": "ci", "scopes": ["read"] }),
         _ => return None,
@@ -147,6 +148,13 @@ async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &s
         let body = json!({ "name": "old", "scopes": ["read"] });
         let (_, answer) = house.ask("admin", "POST", "/api/v1/tokens", Some(&body)).await;
         path = path.replace("{keyId}", answer["data"]["keyId"].as_str().unwrap());
+    }
+    if operation == "getDestination" {
+        house.ask("admin", "POST", &format!("{path}/down"), None).await;
+    }
+    if path.contains("{pattern}") {
+        path = path.replace("{pattern}", "api.x");
+        house.ask("admin", "PUT", &path, Some(&json!({ "rate": "1/s" }))).await;
     }
     let body = body_for(house, operation).await;
     let (status, answer) = house.ask(role, method, &path, body.as_ref()).await;

@@ -2,6 +2,7 @@
 
 mod attempt;
 mod builder;
+mod connectivity;
 #[cfg(feature = "testing")]
 mod crash;
 mod destinations;
@@ -36,6 +37,7 @@ use crate::store::{
 
 pub use self::attempt::Attempt;
 pub use self::builder::Builder;
+pub use self::connectivity::Connectivity;
 #[cfg(feature = "testing")]
 pub use self::crash::{CrashPlan, CrashPoint};
 pub use self::handler::Handler;

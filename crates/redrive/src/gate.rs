@@ -10,6 +10,7 @@
 mod change;
 mod gates;
 mod grant;
+mod learned;
 mod limits;
 #[cfg(test)]
 mod tests;
@@ -28,6 +29,7 @@ pub use change::Change;
 pub(crate) use gates::Gates;
 #[cfg(feature = "postgres")]
 pub(crate) use gates::observed;
+pub use learned::Learned;
 pub use limits::{Limits, Rate, Rules, pattern_problem};
 
 /// A probe that has not come back after this is not waited for any longer.

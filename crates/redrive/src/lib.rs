@@ -32,13 +32,15 @@ pub mod testing;
 
 pub use classify::{By, On, Rule, Verdict, explain};
 pub use clock::{Clock, Rng, Timestamp};
-pub use engine::{Attempt, Builder, Engine, Event, ExecutionDetail, Handler, Happening, LEASE_MAX, Lending};
+pub use engine::{
+    Attempt, Builder, Connectivity, Engine, Event, ExecutionDetail, Handler, Happening, LEASE_MAX, Lending,
+};
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Fallback, Found};
 pub use forecast::{Forecast, forecast};
 pub use gate::{
-    Blame, Change, Gate, HOLDS_MAX, Limits, PROBE_PATIENCE, Phase, Rate, Report, Rules, Seen, Why, Word,
-    pattern_problem,
+    Blame, Change, Gate, HOLDS_MAX, Learned, Limits, PROBE_PATIENCE, Phase, Rate, Report, Rules, Seen, Why,
+    Word, pattern_problem,
 };
 pub use inline::{Attempted, INLINE_TRIES_MAX, INLINE_WAIT_MAX};
 pub use job::{

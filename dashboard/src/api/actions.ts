@@ -3,6 +3,7 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 import { serverClock } from "../clock";
 import { type Toast, toasts } from "../toasts";
 import { call, Refused } from "./client";
+import type { LimitsForm } from "./schema";
 
 type Said = Omit<Toast, "id">;
 
@@ -123,6 +124,47 @@ export function useRetryNode() {
     ({ id, node }: { id: string; node: string }) =>
       call("POST /api/v1/executions/{id}/nodes/{node}/retry", { path: { id, node } }),
     () => ({ tone: "good", text: "toast.triggered" }),
+  );
+}
+
+/** What can be said of a destination, and what takes it back; nothing takes back what has gone. */
+const backs = { pause: "resume", resume: "pause", up: undefined, down: "up" } as const;
+export type Word = keyof typeof backs;
+
+function sayOf(name: string, word: Word) {
+  return call(`POST /api/v1/destinations/{name}/${word}`, { path: { name } });
+}
+
+export function useSayOfDestination() {
+  const client = useQueryClient();
+  return useAction(
+    ({ name, word }: { name: string; word: Word }) => sayOf(name, word),
+    ({ name, word }) => {
+      const said = { tone: "info", text: `toast.gate.${word}`, values: { name } } as const;
+      const back = backs[word];
+      if (!back) return said;
+      const undo = () => {
+        sayOf(name, back)
+          .catch(tellTrouble)
+          .finally(() => client.invalidateQueries());
+      };
+      return { ...said, action: { label: "toast.undo", run: undo } };
+    },
+  );
+}
+
+export function useLimit() {
+  return useAction(
+    ({ pattern, limits }: { pattern: string; limits: LimitsForm }) =>
+      call("PUT /api/v1/destinations/limits/{pattern}", { path: { pattern }, body: limits }),
+    ({ pattern }) => ({ tone: "good", text: "toast.limited", values: { name: pattern } }),
+  );
+}
+
+export function useUnlimit() {
+  return useAction(
+    ({ pattern }: { pattern: string }) => call("DELETE /api/v1/destinations/limits/{pattern}", { path: { pattern } }),
+    ({ pattern }) => ({ tone: "info", text: "toast.unlimited", values: { name: pattern } }),
   );
 }
 

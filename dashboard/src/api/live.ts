@@ -80,6 +80,8 @@ export class Live {
       const notice = JSON.parse((message as MessageEvent<string>).data) as LiveNotice;
       for (const hearer of this.#noticeHearers) hearer(notice);
     });
+    // What became of a destination is in its list, and in what its jobs wait for.
+    source.addEventListener("destination", () => this.#told([], 1));
     source.addEventListener("jobs", (message) => this.#jobs(message as MessageEvent<string>));
   }
 

@@ -187,6 +187,16 @@ export function useExecutions(cursor?: string) {
   });
 }
 
+/** The destinations that have something to say. */
+export function useDestinations() {
+  const refetchInterval = useAgain(2_000, 2_000);
+  return useQuery({
+    queryKey: ["live", "destinations"],
+    queryFn: () => call("GET /api/v1/destinations"),
+    refetchInterval,
+  });
+}
+
 export function useExecution(id: string) {
   const refetchInterval = useAgain(5_000, 1_000);
   return useQuery({
@@ -194,6 +204,15 @@ export function useExecution(id: string) {
     queryFn: () => callExact("GET /api/v1/executions/{id}", { path: { id } }),
     refetchInterval,
     placeholderData: undefined,
+  });
+}
+
+export function useLimits() {
+  const refetchInterval = useAgain(10_000, 10_000);
+  return useQuery({
+    queryKey: ["limits"],
+    queryFn: () => call("GET /api/v1/destinations/limits"),
+    refetchInterval,
   });
 }
 

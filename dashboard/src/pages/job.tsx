@@ -44,6 +44,11 @@ export function Job({ id }: { id: string }) {
         {explained.data && (
           <p data-testid="explain" className="mt-2 max-w-3xl text-soft">
             {visible(explained.data.summary)}
+            {explained.data.destination && (
+              <Link to="/destinations" className="link ml-2 text-xs text-faint">
+                {t("nav.destinations")}
+              </Link>
+            )}
           </p>
         )}
       </div>

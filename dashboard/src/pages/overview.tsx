@@ -1,8 +1,17 @@
 // The first screen: is anything wrong, and when does it fix itself?
 import { type ReactNode, useState } from "react";
 import { Link } from "wouter";
-import { PENDING_MAX, type SeriesWindow, useGroups, usePending, useSample, useSeries, useStats } from "../api/queries";
-import type { JobView, SeriesView } from "../api/schema";
+import {
+  PENDING_MAX,
+  type SeriesWindow,
+  useDestinations,
+  useGroups,
+  usePending,
+  useSample,
+  useSeries,
+  useStats,
+} from "../api/queries";
+import type { DestinationView, JobView, SeriesView } from "../api/schema";
 import { serverClock } from "../clock";
 import { count, shortCount, visible } from "../format";
 import { useWords } from "../i18n";
@@ -63,7 +72,8 @@ function Windows({ value, onChange }: { value: SeriesWindow; onChange: (window: 
 
 /** One sentence. */
 function Health({ series }: { series?: SeriesView }) {
-  const { t } = useWords();
+  const { t, language } = useWords();
+  const gates = useDestinations();
   const stats = useStats();
   const pending = usePending(PENDING_MAX);
   const dead = useSample("dead");
@@ -105,6 +115,15 @@ function Health({ series }: { series?: SeriesView }) {
       </Link>,
     );
   }
+  const held = heldBack(gates.data ?? []);
+  if (held.down > 0) {
+    parts.push(
+      <Link key="gates" to="/destinations" className="text-bad underline decoration-1 underline-offset-4">
+        {t("health.gates", { count: held.down })}
+        {held.jobs > 0 && t("health.gates.held", { count: held.jobs, held: count(held.jobs, language) })}
+      </Link>,
+    );
+  }
   return (
     <p data-testid="health" className="max-w-4xl text-[1.375rem] leading-8 font-medium tracking-tight">
       {parts.length === 0 && t("health.well")}
@@ -117,6 +136,12 @@ function Health({ series }: { series?: SeriesView }) {
       {parts.length > 0 && t("health.end")}
     </p>
   );
+}
+
+/** Destinations that take nothing, and the jobs that wait for them. */
+function heldBack(gates: readonly DestinationView[]): { down: number; jobs: number } {
+  const down = gates.filter((gate) => gate.state === "shut" || gate.state === "probing");
+  return { down: down.length, jobs: down.reduce((sum, gate) => sum + gate.held, 0) };
 }
 
 function recentlyDead(jobs: readonly JobView[], now: number): JobView[] {

@@ -7,6 +7,7 @@ import { choose } from "../settings";
 import { jobView, READER, Refusal, retryItem, serve, show } from "../testing/server";
 import { Activity } from "./activity";
 import { Dead, exported } from "./dead";
+import { Destinations } from "./destinations";
 import { Errors } from "./errors";
 import { Job } from "./job";
 import { Jobs } from "./jobs";
@@ -99,6 +100,8 @@ const routes = {
   }),
   "GET /api/v1/audit": () => ({ items: [audited] }),
   "GET /api/v1/queues": () => [queue],
+  "GET /api/v1/destinations": () => [],
+  "GET /api/v1/destinations/limits": () => [],
   "GET /api/v1/policies/presets": () => presets,
   "POST /api/v1/policies/preview": () => ({
     policy: {},
@@ -430,6 +433,98 @@ test("a queue is paused, said to be, and resumed by undoing", async () => {
       "/api/v1/queues/default/resume",
     ]),
   );
+});
+
+const limits = { breaker: 10, retryBudget: 20, retryAfterMax: "1d" };
+const gate = { name: "api.x", state: "open", held: 0, limits, learned: {} };
+const gates = [
+  { ...gate, name: "a.x", state: "shut", reason: "failing", since: minutes(3), probeAt: minutes(-1), held: 1_204 },
+  { ...gate, name: "b.x", state: "shut", reason: "retry_after", since: minutes(3), until: minutes(-60) },
+  { ...gate, name: "c.x", state: "ramp", levelPerSecond: 4.2, learned: { bearsPerSecond: 40, tookMs: 12 } },
+  { ...gate, name: "d.x#crm", state: "shut", reason: "credential", since: minutes(3) },
+  { ...gate, name: "e.x", state: "paused", limits: { ...limits, rate: "10/s", concurrency: 4, breaker: 0 } },
+  { ...gate, name: "f.x", state: "probing", reason: "failing", since: minutes(3), held: 2 },
+];
+
+test("each destination says how it stands, why, until when and what it bears", async () => {
+  serve({ ...routes, "GET /api/v1/destinations": () => gates });
+  show(<Destinations />);
+  const row = async (name: string) => await screen.findByTestId(`destination-${name}`);
+  expect(await row("a.x")).toHaveTextContent(/down.*Different jobs failed in a row asked again in.*1,204/);
+  expect(await row("b.x")).toHaveTextContent(/It asked for a pause goes on in/);
+  expect(await row("c.x")).toHaveTextContent(/coming back4.2 a second, rising.*bears 40\/s · 12 ms a call/);
+  expect(await row("d.x#crm")).toHaveTextContent("It does not accept its credential");
+  expect(await row("e.x")).toHaveTextContent(/paused.*10\/s · 4 at once · shuts after 0/);
+  expect(await row("f.x")).toHaveTextContent("One job is asking whether it is back");
+});
+
+test("what is said of a destination is sent, and a pause is undone", async () => {
+  const log = serve({ ...routes, "GET /api/v1/destinations": () => gates, "POST /api/v1/destinations/*": () => gate });
+  show(<Destinations />);
+  const row = within(await screen.findByTestId("destination-a.x"));
+  await userEvent.click(row.getByRole("button", { name: "Pause" }));
+  expect(await screen.findByText("a.x is paused")).toBeVisible();
+  await userEvent.click(screen.getByRole("button", { name: "Undo" }));
+  await userEvent.click(row.getByRole("button", { name: "Say it is up" }));
+  const named = within(await screen.findByTestId("destination-d.x#crm"));
+  await userEvent.click(named.getByRole("button", { name: "Say it is up" }));
+  await waitFor(() =>
+    expect(log.filter((asked) => asked.method === "POST").map((asked) => asked.path)).toEqual([
+      "/api/v1/destinations/a.x/pause",
+      "/api/v1/destinations/a.x/resume",
+      "/api/v1/destinations/a.x/up",
+      "/api/v1/destinations/d.x%23crm/up",
+    ]),
+  );
+});
+
+test("limits are set by pattern, edited and taken back, and a refusal is said", async () => {
+  const rule = { pattern: "*.x", from: "set", limits: { ...limits, rate: "10/s" } };
+  let answer: unknown = rule;
+  const log = serve({
+    ...routes,
+    "GET /api/v1/destinations/limits": () => [rule, { ...rule, pattern: "*.y", from: "config" }],
+    "PUT /api/v1/destinations/limits/*": () => answer,
+    "DELETE /api/v1/destinations/limits/*": () => ({ pattern: "*.x" }),
+  });
+  show(<Destinations />);
+  await userEvent.click(await screen.findByRole("button", { name: "Add limits" }));
+  await userEvent.type(screen.getByRole("textbox", { name: /pattern/ }), "*.z");
+  await userEvent.type(screen.getByRole("textbox", { name: "Calls per time" }), "5/s");
+  await userEvent.type(screen.getByRole("textbox", { name: "Calls under way at once" }), "3");
+  answer = new Refusal(422, "RETRY_INVALID", "the limits were not set");
+  await userEvent.click(screen.getByRole("button", { name: "Save" }));
+  expect(await screen.findByText(/Not done: the limits were not set/)).toBeVisible();
+  answer = rule;
+  await userEvent.click(screen.getByRole("button", { name: "Save" }));
+  expect(await screen.findByText("Limits for *.z are set")).toBeVisible();
+  const sent = log.filter((asked) => asked.method === "PUT");
+  expect(sent.at(-1)).toMatchObject({ path: "/api/v1/destinations/limits/*.z", body: { rate: "5/s", concurrency: 3 } });
+  await userEvent.click(screen.getByRole("button", { name: "Take back" }));
+  await waitFor(() => expect(log.some((asked) => asked.method === "DELETE")).toBe(true));
+});
+
+test("whoever may only read is shown destinations and no way to change them", async () => {
+  serve({ ...routes, "GET /api/v1/destinations": () => gates });
+  show(<Destinations />, READER);
+  expect(await screen.findByTestId("destination-a.x")).toBeVisible();
+  expect(screen.queryByRole("button", { name: /Pause|Say it|Limits|Add/ })).toBeNull();
+});
+
+test("the overview says how many destinations are down and how many jobs they hold", async () => {
+  serve({ ...routes, "GET /api/v1/destinations": () => gates });
+  show(<Overview />);
+  const link = await screen.findByRole("link", { name: "4 destinations down, 1,206 jobs held" });
+  expect(link).toHaveAttribute("href", "/destinations");
+});
+
+test("a line about a destination leads to the destinations and not to a job", async () => {
+  const told = { at: minutes(1), what: "destination", kind: "", queue: "", message: "api.x is down" };
+  serve({ ...routes, "GET /api/v1/activity": () => [told] });
+  show(<Activity />);
+  expect(await screen.findByText("api.x is down")).toBeVisible();
+  expect(screen.getByRole("link", { name: "Destination" })).toHaveAttribute("href", "/destinations");
+  expect(screen.getAllByRole("link")).toHaveLength(1);
 });
 
 test("a policy is previewed, one of one's own as it is written", async () => {

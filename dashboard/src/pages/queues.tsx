@@ -1,5 +1,4 @@
-// Our capacity: the queues, how full they are, and whether they hand out jobs. And the other side: the destinations that
-// jobs wait for.
+// Our capacity: the queues, how full they are, and whether they hand out jobs.
 import { Pause, Play } from "lucide-react";
 import { Link } from "wouter";
 import { usePauseQueue } from "../api/actions";
@@ -8,7 +7,6 @@ import type { QueueView } from "../api/schema";
 import { count, visible } from "../format";
 import { useWords } from "../i18n";
 import { PageTitle, Panel, Skeleton, Trouble } from "../parts/basics";
-import { Destinations } from "../parts/destinations";
 import { useMay } from "../session";
 
 const columns =
@@ -37,7 +35,6 @@ export function Queues() {
           ))}
         </div>
       </Panel>
-      <Destinations />
     </div>
   );
 }

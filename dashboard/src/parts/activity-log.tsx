@@ -15,27 +15,38 @@ const looks: Record<string, { mark: string; colour: string }> = {
   retried: { mark: "waiting", colour: "text-soft" },
   rescheduled: { mark: "waiting", colour: "text-soft" },
   redriven: { mark: "waiting", colour: "text-soft" },
+  destination: { mark: "running", colour: "text-time" },
 };
 export const WHATS = Object.keys(looks);
 
 export function ActivityLine({ line }: { line: ActivityView }) {
   const { t } = useWords();
   const look = looks[line.what] ?? { mark: "waiting", colour: "text-soft" };
+  // A line about a destination is not about a job, even where one has shown what it tells.
+  const to = line.what === "destination" || !line.job ? "/destinations" : `/jobs/${line.job}`;
   return (
-    <div
-      data-row={`/jobs/${line.job}`}
-      tabIndex={-1}
-      className="grid grid-cols-[auto_1fr_auto] gap-x-2.5 px-3.5 py-2 hover:bg-hover"
-    >
+    <div data-row={to} tabIndex={-1} className="grid grid-cols-[auto_1fr_auto] gap-x-2.5 px-3.5 py-2 hover:bg-hover">
       <span className={`mt-1 ${look.colour}`}>
         <Mark state={look.mark} />
       </span>
       <div className="min-w-0">
         <p className="flex min-w-0 items-baseline gap-1.5">
-          <span className={look.colour}>{line.what in looks ? t(`what.${line.what}` as Key) : line.what}</span>
-          <Link to={`/jobs/${line.job}`} className="link cut text-soft">
-            {kindName(t, line.kind)} <span className="font-mono text-2xs text-faint">{shortId(line.job)}</span>
-          </Link>
+          <span className={look.colour}>
+            {to === "/destinations" ? (
+              <Link to={to} className="link">
+                {t("what.destination")}
+              </Link>
+            ) : line.what in looks ? (
+              t(`what.${line.what}` as Key)
+            ) : (
+              line.what
+            )}
+          </span>
+          {line.job && line.kind && (
+            <Link to={to} className="link cut text-soft">
+              {kindName(t, line.kind)} <span className="font-mono text-2xs text-faint">{shortId(line.job)}</span>
+            </Link>
+          )}
         </p>
         <p className="cut text-xs text-faint" title={line.message}>
           {visible(line.message)}

@@ -6,6 +6,7 @@ import {
   Layers,
   ListFilter,
   type LucideIcon,
+  Network,
   RefreshCw,
   Skull,
   TrendingUp,
@@ -29,6 +30,7 @@ export const PAGES: readonly PageEntry[] = [
   { to: "/dead", name: "nav.dead", icon: Skull, key: "d" },
   { to: "/executions", name: "nav.executions", icon: Workflow, key: "x" },
   { to: "/queues", name: "nav.queues", icon: Layers, key: "q" },
+  { to: "/destinations", name: "nav.destinations", icon: Network, key: "n" },
   { to: "/policies", name: "nav.policies", icon: TrendingUp, key: "p" },
   { to: "/activity", name: "nav.activity", icon: Activity, key: "a" },
 ];

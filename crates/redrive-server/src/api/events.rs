@@ -1,8 +1,8 @@
 //! What happens, as it happens: a stream of server-sent events.
 //!
 //! A `snapshot` says how everything stands: at once, and then whenever it has changed, at most once a second. Between
-//! them come `jobs`: what happened, a batch at a time; and `notice`: what somebody is to be told. Where several servers
-//! share a store, each tells the others through it, so that it does not matter which of them is listened to, and whoever
+//! them come `jobs`: what happened, a batch at a time; `destination`: one was shut, or goes again; and `notice`: what
+//! somebody is to be told. Where several servers share a store, each tells the others through it, so that it does not matter which of them is listened to, and whoever
 //! comes back with `Last-Event-ID` to another of them is given what it has missed, as long as that is remembered.
 
 use std::collections::VecDeque;
@@ -14,13 +14,14 @@ use axum::extract::State;
 use axum::response::sse::{self, KeepAlive, Sse};
 use futures_util::stream::{self, Stream};
 use http::HeaderMap;
-use redrive::{Engine, Event, Notice, Rng};
+use redrive::{Change, Engine, Event, Notice, Rng, Timestamp};
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{broadcast, watch};
 
 use super::Api;
 use super::answer::Refused;
+use super::destinations::Standing;
 use super::stats::totals;
 use crate::door::{Refusal, Scope, Who};
 
@@ -42,6 +43,22 @@ const HEARTBEAT_EVERY: Duration = Duration::from_secs(15);
 struct Batch {
     number: u64,
     body: String,
+}
+
+impl Batch {
+    /// What it tells of, which the beginning of its text says: it may come from another server.
+    fn event(&self) -> &'static str {
+        if self.body.starts_with("{\"destination\"") { "destination" } else { "jobs" }
+    }
+}
+
+/// As it is written: what became of a destination. Its name stands first.
+#[derive(Serialize)]
+struct Changed<'a> {
+    destination: &'a str,
+    state: Standing,
+    at: Timestamp,
+    message: String,
 }
 
 /// As it is written.
@@ -78,6 +95,7 @@ impl Hub {
         let news = broadcast::Sender::new(256);
         let hub = Arc::new(Hub { name, engine: engine.clone(), remembered: Mutex::default(), news });
         tokio::spawn(collect(Arc::downgrade(&hub), engine.events()));
+        tokio::spawn(watch_gates(Arc::downgrade(&hub), engine.gate_changes()));
         if engine.is_shared() {
             tokio::spawn(hear(Arc::downgrade(&hub)));
         }
@@ -91,21 +109,22 @@ impl Hub {
     }
 
     /// What happened here, to all who listen anywhere.
-    async fn tell(&self, jobs: &[Event], more: usize) {
-        let body = serde_json::to_string(&Written { jobs, more }).unwrap_or_default();
+    async fn tell(&self, news: &impl Serialize) {
+        let body = serde_json::to_string(news).unwrap_or_default();
         if self.engine.is_shared() {
             if let Err(error) = self.engine.tell(&body).await {
                 tracing::debug!(%error, "Those who listen were not told; the next snapshot makes up for it");
             }
             return;
         }
-        let number = self.lock().back().map_or(1, |last| last.number + 1);
-        self.pass_on(Batch { number, body });
+        self.pass_on(None, body);
     }
 
-    fn pass_on(&self, batch: Batch) {
-        let batch = Arc::new(batch);
+    /// Under the number it was told with, or the next.
+    fn pass_on(&self, number: Option<u64>, body: String) {
         let mut remembered = self.lock();
+        let number = number.unwrap_or_else(|| remembered.back().map_or(1, |last| last.number + 1));
+        let batch = Arc::new(Batch { number, body });
         remembered.push_back(batch.clone());
         if remembered.len() > REMEMBERED {
             remembered.pop_front();
@@ -142,7 +161,7 @@ impl Hub {
 
     fn event(&self, batch: &Batch) -> sse::Event {
         let id = format!("{}-{}", self.name, batch.number);
-        sse::Event::default().event("jobs").id(id).data(&batch.body)
+        sse::Event::default().event(batch.event()).id(id).data(&batch.body)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Batch>>> {
@@ -154,6 +173,21 @@ fn number(place: i64) -> u64 {
     place.unsigned_abs()
 }
 
+/// Passes on what becomes of destinations, each change by itself: there are few.
+async fn watch_gates(hub: Weak<Hub>, mut changes: broadcast::Receiver<Change>) {
+    loop {
+        let change = match changes.recv().await {
+            Ok(change) => change,
+            Err(broadcast::error::RecvError::Lagged(_)) => continue,
+            Err(broadcast::error::RecvError::Closed) => return,
+        };
+        let Some(hub) = hub.upgrade() else { return };
+        let state = Standing::of(&change.after, change.paused, change.at);
+        let message = change.to_string();
+        hub.tell(&Changed { destination: &change.destination, state, at: change.at, message }).await;
+    }
+}
+
 async fn collect(hub: Weak<Hub>, mut events: broadcast::Receiver<Event>) {
     let (mut jobs, mut more) = (Vec::new(), 0);
     let mut tick = tokio::time::interval(BATCH_EVERY);
@@ -163,7 +197,8 @@ async fn collect(hub: Weak<Hub>, mut events: broadcast::Receiver<Event>) {
             _ = tick.tick() => {
                 let Some(hub) = hub.upgrade() else { return };
                 if !jobs.is_empty() || more > 0 {
-                    hub.tell(&std::mem::take(&mut jobs), std::mem::take(&mut more)).await;
+                    hub.tell(&Written { jobs: &jobs, more }).await;
+                    (jobs, more) = (Vec::new(), 0);
                 }
             }
             event = events.recv() => match event {
@@ -193,7 +228,7 @@ async fn hear(hub: Weak<Hub>) {
         match heard {
             Ok((place, told)) => {
                 last = Some(told.last().map_or(place, |(place, _)| *place));
-                told.into_iter().for_each(|(place, body)| hub.pass_on(Batch { number: number(place), body }));
+                told.into_iter().for_each(|(place, body)| hub.pass_on(Some(number(place)), body));
             }
             Err(error) => tracing::debug!(%error, "Other servers are not heard for the moment"),
         }
@@ -202,7 +237,7 @@ async fn hear(hub: Weak<Hub>) {
 
 /// What happens, as it happens.
 #[utoipa::path(get, path = "/events", operation_id = "streamEvents", tag = "operations", responses(
-    (status = 200, body = str, content_type = "text/event-stream", description = "Events `snapshot`, `jobs` and `notice`"),
+    (status = 200, body = str, content_type = "text/event-stream", description = "Events `snapshot`, `jobs`, `destination` and `notice`"),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
 ))]

@@ -10,6 +10,8 @@ use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Envelope, Path, Refused, ok};
+use super::destinations::DestinationView;
+use super::held::Held;
 use super::jobs::find;
 use super::views::last_error;
 use crate::door::{Refusal, Scope, Who};
@@ -33,6 +35,16 @@ pub(super) struct ExplainView {
     #[schema(value_type = Option<String>, format = DateTime)]
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
+    /// Its destination, while that is what it waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination: Option<DestinationView>,
+    /// How many jobs of its destination go before it, counted up to 1,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ahead: Option<usize>,
+    /// When it is likely to start, where that can be foretold.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    starts_at: Option<Timestamp>,
     /// «retry 2 of 4».
     #[serde(skip_serializing_if = "Option::is_none")]
     retry: Option<String>,
@@ -73,8 +85,13 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
         Some(others) => Some(others),
         None => halt(&state, job).await?,
     };
-    let until = match job.state {
-        Standing::Waiting { due_at, .. } if halt.is_none() => Some(due_at),
+    let held = match (&job.state, &halt) {
+        (Standing::Waiting { .. }, None) => Held::of(&state, job, now).await?,
+        _ => None,
+    };
+    let until = match (&job.state, &held) {
+        (Standing::Waiting { .. }, Some(held)) => held.until(),
+        (Standing::Waiting { due_at, .. }, None) if halt.is_none() => Some(*due_at),
         _ => None,
     };
     let retry = (job.ledger.failures > 0).then(|| match job.policy.retries_allowed(job.origin) {
@@ -85,8 +102,14 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
     ok(ExplainView {
         id: job.id,
         state: job.state.name(),
-        summary: summary(job, halt.as_deref(), now),
+        summary: match &held {
+            Some(held) => held.say(job, now),
+            None => summary(job, halt.as_deref(), now),
+        },
         until,
+        ahead: held.as_ref().map(|held| held.ahead),
+        starts_at: held.as_ref().and_then(|held| held.starts_at(now)),
+        destination: held.map(|held| held.destination),
         retry,
         last_error: last_error(&detail.attempts),
         next: foretold.into_iter().map(|step| step_view(step, now)).collect(),

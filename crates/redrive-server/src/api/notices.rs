@@ -17,10 +17,11 @@ use crate::door::{Scope, Who};
 pub(super) struct NoticeView {
     #[schema(value_type = String, format = DateTime)]
     at: Timestamp,
-    /// `dead`, `recovered`, `failure_rate` or `failure_rate_recovered`.
+    /// `dead`, `recovered`, `failure_rate`, `failure_rate_recovered`, `destination_down`, `needs_auth` or
+    /// `destination_recovered`.
     #[schema(example = "dead")]
     what: String,
-    /// By which rule: `jobs`, or a rate and its window.
+    /// By which rule: `jobs`, `destinations`, or a rate and its window.
     rule: String,
     #[schema(value_type = Option<String>, format = "uuid")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -258,9 +258,13 @@ pub(super) struct ActivityView {
     at: Timestamp,
     #[schema(value_type = String, example = "dead")]
     what: redrive::What,
-    #[schema(value_type = String, format = "uuid")]
-    job: JobId,
+    /// Missing in a line about a destination that no job has shown.
+    #[schema(value_type = Option<String>, format = "uuid")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<JobId>,
+    /// Empty in a line about a destination.
     kind: String,
+    /// Likewise.
     queue: String,
     message: String,
 }
@@ -268,6 +272,7 @@ pub(super) struct ActivityView {
 impl From<Activity> for ActivityView {
     fn from(line: Activity) -> ActivityView {
         let Activity { at, what, job, kind, queue, message } = line;
+        let job = (job != JobId::default()).then_some(job);
         ActivityView { at, what, job, kind: kind.to_string(), queue: queue.to_string(), message }
     }
 }

@@ -95,7 +95,7 @@ pub(crate) async fn stats(given: Stats) -> Done {
 struct ActivityLine {
     at: Timestamp,
     what: String,
-    job: String,
+    job: Option<String>,
     kind: String,
     queue: String,
     message: String,
@@ -124,7 +124,7 @@ pub(crate) async fn activity(given: Activity) -> Done {
         table.row(vec![
             text(times::relative(line.at, now)),
             text(line.what.replace('_', " ")).coloured(colour),
-            text(&line.job),
+            text(line.job.as_deref().unwrap_or("–")),
             text(&line.queue),
             text(&line.kind),
             text(&line.message),

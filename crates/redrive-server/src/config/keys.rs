@@ -40,6 +40,8 @@ pub(super) enum Kind {
     Policy,
     /// A list of tables.
     Notify,
+    /// Calls per time.
+    Rate,
 }
 
 /// What the writer's own names stand for in [`Key::path`].
@@ -180,6 +182,55 @@ pub(super) const KEYS: &[Key] = &[
         "How long a connection may be quiet between requests.",
     ),
     key(
+        "destination.NAME.rate",
+        Kind::Rate,
+        "",
+        "How many calls may start in a time, all servers of the store together.",
+    ),
+    key(
+        "destination.NAME.burst",
+        Kind::Count(1, 1_000_000),
+        "",
+        "How many may start at once before the rate is kept. Without it, a tenth of a second's worth.",
+    ),
+    key(
+        "destination.NAME.min_gap",
+        Kind::Span("1ms", "1d"),
+        "",
+        "At least this long between the starts of two calls; instead of a rate.",
+    ),
+    key(
+        "destination.NAME.concurrency",
+        Kind::Count(1, 1_000_000),
+        "",
+        "How many calls may be under way at once, all servers together.",
+    ),
+    key(
+        "destination.NAME.breaker",
+        Kind::Count(0, 10_000),
+        "10",
+        "How many different jobs must fail in a row for it to be taken for down. 0 never does.",
+    ),
+    key(
+        "destination.NAME.retry_budget",
+        Kind::Count(0, 1_000),
+        "20",
+        "How many retries there may be for a hundred first attempts, beside ten a second. 0 leaves retries alone.",
+    ),
+    key(
+        "destination.NAME.retry_after_max",
+        Kind::Span("0s", "400d"),
+        "1d",
+        "The longest Retry-After that is obeyed.",
+    ),
+    key(
+        "destination.NAME.health",
+        Kind::Text,
+        "",
+        "What the server asks to find out whether it is there: `https://host/health` or `tcp://host:port`. Three failures in a row shut it; a success opens it again.",
+    ),
+    key("destination.NAME.health_every", Kind::Span("100ms", "1h"), "10s", "How often it is asked."),
+    key(
         "egress.allow",
         Kind::Texts,
         "",
@@ -298,6 +349,7 @@ impl Kind {
             Kind::Environment => "table of texts".into(),
             Kind::Policy => "policy, or the name of one".into(),
             Kind::Notify => "list of tables".into(),
+            Kind::Rate => "rate: `10/s`, `600/m` or `5000/h`".into(),
         }
     }
 }

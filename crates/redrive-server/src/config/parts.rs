@@ -112,13 +112,19 @@ pub enum NoticeOn {
     Recovered,
     /// Too many attempts fail.
     FailureRate,
+    /// A destination is down, or does not accept its credential.
+    DestinationDown,
+    /// A destination is back.
+    DestinationRecovered,
 }
 
 impl NoticeOn {
-    const ALL: [(&'static str, NoticeOn); 3] = [
+    const ALL: [(&'static str, NoticeOn); 5] = [
         ("dead", NoticeOn::Dead),
         ("recovered", NoticeOn::Recovered),
         ("failure_rate", NoticeOn::FailureRate),
+        ("destination_down", NoticeOn::DestinationDown),
+        ("destination_recovered", NoticeOn::DestinationRecovered),
     ];
 }
 
@@ -415,7 +421,7 @@ impl Checker<'_> {
     }
 
     /// The names under a table; those that cannot be names are mistakes.
-    fn names(&mut self, table: &str) -> Vec<(String, Place)> {
+    pub(super) fn names(&mut self, table: &str) -> Vec<(String, Place)> {
         let (good, bad): (Vec<_>, Vec<_>) = self.raw.names(table).into_iter().partition(|(name, _)| {
             !name.is_empty() && name.len() <= NAME_BYTES_MAX && !name.chars().any(char::is_control)
         });

@@ -2,6 +2,8 @@
 
 #[path = "commands.rs"]
 mod commands;
+#[path = "destinations.rs"]
+mod destinations;
 #[path = "edit.rs"]
 mod edit;
 #[path = "explain.rs"]

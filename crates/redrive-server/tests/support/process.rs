@@ -1,4 +1,4 @@
-//! A real `redrive serve` on a SQLite file, which can be killed.
+//! A real `redrive serve`, which can be killed.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -18,9 +18,13 @@ pub(crate) struct Process {
 impl Process {
     /// Starts one on the file in this folder, and returns when it serves.
     pub(crate) async fn start(folder: &Path) -> Process {
+        Process::on(&format!("sqlite:{}", folder.join("jobs.db").display()), folder).await
+    }
+
+    /// The same on this store, with the config file in this folder if there is one.
+    pub(crate) async fn on(store: &str, folder: &Path) -> Process {
         let mut child = Command::new(env!("CARGO_BIN_EXE_redrive"))
-            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--store"])
-            .arg(format!("sqlite:{}", folder.join("jobs.db").display()))
+            .args(["serve", "--listen", "127.0.0.1:0", "--log-format", "json", "--store", store])
             .current_dir(folder)
             // The tests have variables of their own, and a server refuses those that it does not know.
             .env_clear()

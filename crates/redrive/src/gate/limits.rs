@@ -65,7 +65,7 @@ impl Limits {
         if self.min_gap.is_some() && self.rate.is_some() {
             problems.push("rate and min_gap both say how close calls may be: write one of them".into());
         }
-        if self.min_gap.is_some_and(|gap| gap.is_zero() || gap > span::days(1)) {
+        if self.min_gap.is_some_and(|gap| gap < span::millis(1) || gap > span::days(1)) {
             problems.push("min_gap is to be between 1ms and 1d".into());
         }
         if self.retry_budget > 1_000 {
@@ -260,6 +260,7 @@ mod tests {
             Limits { concurrency: Some(0), ..Limits::default() },
             Limits { rate: Some(Rate::per_second(1)), ..good.clone() },
             Limits { min_gap: Some(Duration::ZERO), ..Limits::default() },
+            Limits { min_gap: Some(Duration::from_micros(999)), ..Limits::default() },
             Limits { retry_budget: 2_000, ..Limits::default() },
         ] {
             assert_eq!(bad.problems().len(), 1, "{bad:?}");

@@ -14,6 +14,9 @@ use crate::egress::{HEADER_BYTES_MAX, HEADERS_MAX, Redirects, Request, user_head
 /// More sources than anyone has; a longer list is a mistake.
 const SOURCES_MAX: usize = 16;
 
+/// The longest name of a credential.
+const CREDENTIAL_BYTES_MAX: usize = 64;
+
 /// What is to be done.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -21,6 +24,8 @@ pub(super) struct Plan {
     pub(super) sources: Vec<Request>,
     pub(super) verify: Option<Request>,
     pub(super) endpoint: Option<String>,
+    /// The name of what it is let in with, where a host knows several.
+    pub(super) credential: Option<String>,
 }
 
 /// As it is written.
@@ -34,6 +39,7 @@ struct Written {
     sources: Option<Vec<WrittenSource>>,
     verify: Option<WrittenVerify>,
     endpoint: Option<String>,
+    credential: Option<String>,
     #[serde(default)]
     follow_redirects: bool,
 }
@@ -62,7 +68,8 @@ impl Plan {
         let written: Written = serde_json::from_str(text).map_err(|error| {
             format!("the payload of an http job is not readable: {error}; write {{\"method\":\"POST\",\"url\":\"https://…\"}}")
         })?;
-        let Written { method, url, headers, body, sources, verify, endpoint, follow_redirects } = written;
+        let Written { method, url, headers, body, sources, verify, endpoint, credential, follow_redirects } =
+            written;
         let mut sources = match (url, sources) {
             (Some(url), None) => {
                 let source = WrittenSource { method, url, headers: headers.unwrap_or_default(), body };
@@ -86,7 +93,10 @@ impl Plan {
         if follow_redirects {
             sources.iter_mut().for_each(|source| source.redirects = Redirects::Follow);
         }
-        Ok(Plan { sources, verify, endpoint })
+        if let Some(name) = &credential {
+            check_credential(name)?;
+        }
+        Ok(Plan { sources, verify, endpoint, credential })
     }
 
     /// Whether a source can carry a body and was given none of its own.
@@ -103,9 +113,26 @@ impl Plan {
         }
     }
 
-    /// Whose health matters.
+    /// Whose health matters: a host, and a credential of it where one is named, so that one that is not accepted holds
+    /// nobody else's jobs.
     pub(super) fn destination(&self) -> String {
-        self.sources.first().map(Request::destination).unwrap_or_default()
+        let host = self.sources.first().map(Request::destination).unwrap_or_default();
+        match &self.credential {
+            Some(credential) => format!("{host}#{credential}"),
+            None => host,
+        }
+    }
+}
+
+fn check_credential(name: &str) -> Result<(), String> {
+    let is_name = (1..=CREDENTIAL_BYTES_MAX).contains(&name.len())
+        && !name.contains(|c: char| c == '#' || c == '/' || c.is_control() || c.is_whitespace());
+    match is_name {
+        true => Ok(()),
+        false => Err(format!(
+            "the credential is called {name:?}; write its name in 1 to {CREDENTIAL_BYTES_MAX} bytes without # and \
+             spaces, and never the credential itself"
+        )),
     }
 }
 
@@ -248,6 +275,8 @@ mod tests {
         );
         let sources = json!({"sources": [{"url": "http://[2001:db8::1]:81/"}, {"url": "http://b.example/"}]});
         assert_eq!(read(sources).unwrap().destination(), "[2001:db8::1]:81");
+        let named = json!({"url": "https://a.example/x", "credential": "crm"});
+        assert_eq!(read(named).unwrap().destination(), "a.example#crm");
     }
 
     #[test]
@@ -268,6 +297,8 @@ mod tests {
             (json!({"url": url, "headers": {"x-a": "1", "X-A": "2"}}), "there twice"),
             (json!({"sources": [{"url": url}, {"url": "x"}]}), "sources[1]:"),
             (json!({"url": url, "verify": {"url": "file:///etc/passwd"}}), "verify: the scheme"),
+            (json!({"url": url, "credential": "a#b"}), "write its name"),
+            (json!({"url": url, "credential": ""}), "write its name"),
         ] {
             let error = read(payload.clone()).unwrap_err();
             assert!(error.contains(says), "{payload}: {error}");

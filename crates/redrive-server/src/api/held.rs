@@ -1,0 +1,143 @@
+//! What a job waits for when that is its destination: why it takes nothing now, until when, how many go before, and
+//! whether it will be in time.
+
+use std::time::Duration;
+
+use redrive::{Filter, Job, Reason, State, StateName, Timestamp, Why, span};
+
+use super::Api;
+use super::destinations::{DestinationView, Standing};
+use super::limits::in_force;
+use crate::door::Refusal;
+
+/// Jobs ahead are counted up to this: whoever waits behind more knows enough.
+const AHEAD_MAX: usize = 1_000;
+
+/// A job in the line of its destination.
+pub(super) struct Held {
+    pub(super) destination: DestinationView,
+    /// Jobs that go before it.
+    pub(super) ahead: usize,
+}
+
+impl Held {
+    /// Nothing if the job waits for something else: its time, or a free place.
+    pub(super) async fn of(api: &Api, job: &Job, now: Timestamp) -> Result<Option<Held>, Refusal> {
+        let (Some(name), State::Waiting { due_at, reason }) = (&job.extras().destination, &job.state) else {
+            return Ok(None);
+        };
+        let known = api.engine().destinations().await?;
+        let Some(known) = known.iter().find(|known| known.name == *name) else { return Ok(None) };
+        let (rules, _) = in_force(api).await?;
+        let destination = DestinationView::of(known, &rules, now);
+        let is_its_turn = *due_at <= now || *reason == Reason::Held;
+        if !is_its_turn || destination.state == Standing::Open && destination.held == 0 {
+            return Ok(None);
+        }
+        let before = Filter {
+            destination: Some(name.to_string()),
+            states: vec![StateName::Waiting],
+            created_until: Some(job.created_at),
+            ..Filter::default()
+        };
+        let ahead = api.engine().count(&before, AHEAD_MAX).await?;
+        Ok(Some(Held { destination, ahead }))
+    }
+
+    /// When its destination takes jobs again, as far as that is known.
+    pub(super) fn until(&self) -> Option<Timestamp> {
+        self.destination.until.or(self.destination.probe_at)
+    }
+
+    /// Calls per second that go once it is open: what it was seen to bear, which says little where there was little to
+    /// do, and never more than it may.
+    fn pace(&self) -> Option<f64> {
+        let limit = self.destination.limits.rate.as_ref().and_then(|rate| rate.parse::<redrive::Rate>().ok());
+        let limit = limit.map(redrive::Rate::as_per_second);
+        let learned = self.destination.level_per_second.or(self.destination.learned.bears_per_second);
+        let learned = learned.map(|pace| pace.max(1.0));
+        match (limit, learned) {
+            (Some(limit), Some(learned)) => Some(limit.min(learned)),
+            (limit, learned) => limit.or(learned),
+        }
+    }
+
+    /// When it is likely to start. A destination that is down, or that somebody has stopped, comes back when it does.
+    pub(super) fn starts_at(&self, now: Timestamp) -> Option<Timestamp> {
+        let from = match (self.destination.state, self.destination.reason) {
+            (Standing::Open | Standing::Ramp, _) => now,
+            (Standing::Shut, Some(Why::RetryAfter)) => self.destination.until?,
+            _ => return None,
+        };
+        let pace = self.pace().filter(|pace| *pace > 0.0)?;
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let behind = Duration::try_from_secs_f64(self.ahead as f64 / pace).ok()?;
+        Some(from + behind)
+    }
+
+    /// In a sentence.
+    pub(super) fn say(&self, job: &Job, now: Timestamp) -> String {
+        let mut parts = vec![format!("{} {}", self.destination.name, self.standing(now))];
+        if let Some(pace) = self.pace() {
+            parts.push(format!("then {pace}/s"));
+        }
+        parts.push(match self.ahead {
+            0 => "next in line".to_owned(),
+            AHEAD_MAX.. => format!("{AHEAD_MAX} or more ahead"),
+            ahead => format!("{ahead} ahead"),
+        });
+        let waited = match &job.state {
+            State::Waiting { due_at, .. } => span::format(coarse(now.since(*due_at))),
+            _ => String::new(),
+        };
+        let line = format!("waiting {waited}: {}", parts.join(", "));
+        match self.in_time(job, now) {
+            Some(in_time) => format!("{line}; {in_time}"),
+            None => line,
+        }
+    }
+
+    fn standing(&self, now: Timestamp) -> String {
+        let at = |time: Option<Timestamp>| time.map(|time| time.to_string()).unwrap_or_default();
+        let DestinationView { state, reason, until, probe_at, .. } = &self.destination;
+        match (state, reason) {
+            (Standing::Paused, _) => "is paused until somebody resumes it".into(),
+            (Standing::Shut, Some(Why::RetryAfter)) => format!("asked for a pause until {}", at(*until)),
+            (Standing::Shut, Some(Why::Said)) => "is said to be down, until it is said to be up".into(),
+            (Standing::Shut, Some(Why::Credential)) => {
+                "does not accept its credential, until that is renewed".into()
+            }
+            (Standing::Shut, _) if probe_at.is_some_and(|probe| probe > now) => {
+                format!("is down, and asked again at {}", at(*probe_at))
+            }
+            (Standing::Shut | Standing::Probing, _) => "is down, and being asked whether it is back".into(),
+            (Standing::Ramp, _) => "is back and takes more and more".into(),
+            (Standing::Open, _) => "takes no more at once than it may".into(),
+        }
+    }
+
+    fn in_time(&self, job: &Job, now: Timestamp) -> Option<String> {
+        let extras = job.extras();
+        let (what, limit) = match (extras.deadline, extras.start_by) {
+            (Some(deadline), Some(start_by)) if start_by < deadline => ("has to start", start_by),
+            (Some(deadline), _) => ("deadline", deadline),
+            (None, Some(start_by)) => ("has to start", start_by),
+            (None, None) => return None,
+        };
+        let left = format!("{what} in {}", span::format(coarse(limit.since(now))));
+        Some(match self.starts_at(now) {
+            Some(starts_at) if starts_at < limit => format!("{left}, will make it"),
+            Some(_) => format!("{left}, will not make it"),
+            None => format!("{left}, will make it if it is back before"),
+        })
+    }
+}
+
+/// Nobody minds the milliseconds of an hour.
+fn coarse(span: Duration) -> Duration {
+    Duration::from_secs(match span.as_secs() {
+        seconds @ 0..3_600 => seconds,
+        seconds @ 3_600..86_400 => seconds / 60 * 60,
+        seconds => seconds / 3_600 * 3_600,
+    })
+}

@@ -1,0 +1,220 @@
+//! Whether this machine has a network, as the operating system tells: for an app on somebody's desk, whose jobs are to be
+//! held while it is offline and to go when it is online again.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+use super::Engine;
+use crate::error::Result;
+use crate::gate::{Phase, Why, Word};
+use crate::span;
+
+/// How often to look. Within this time of coming back, jobs go.
+const LOOK_EVERY: Duration = span::secs(1);
+/// How long a connection may take before nobody is there.
+const CONNECT_MAX: Duration = span::secs(3);
+/// A route that is in use,
+const ROUTE_UP: u32 = 0x1;
+/// and one that leads nowhere on purpose.
+const ROUTE_REJECT: u32 = 0x200;
+
+/// Watches whether there is a network, and says of destinations that they are up or down accordingly.
+///
+/// ```
+/// use redrive::{Connectivity, Engine};
+///
+/// # async fn example(engine: Engine) {
+/// let watch = Connectivity::by_routes().destination("sync.example.org").watch(&engine);
+/// let shutdown = std::future::pending();
+/// tokio::select! {
+///     () = watch => {}
+///     ended = engine.run(shutdown) => ended.unwrap(),
+/// }
+/// # }
+/// ```
+///
+/// What it can know is little: a default route says that there is a network, not that anybody answers on it. A captive
+/// portal, a firewall or a server that is down are found out by the jobs themselves, whose gate shuts then. It saves them
+/// from finding out what the machine knows already, and lets them go within a second of the network being back.
+#[derive(Clone, Debug)]
+pub struct Connectivity {
+    how: How,
+    every: Duration,
+    destinations: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+enum How {
+    /// By the default routes in these tables, of IPv4 and IPv6.
+    Routes { v4: PathBuf, v6: PathBuf },
+    /// By a connection to this address.
+    Connection(String),
+}
+
+impl Connectivity {
+    /// By whether Linux has a default route. On other systems, where there are no such tables, the network is taken to be
+    /// there: use [`Connectivity::by_connecting`].
+    pub fn by_routes() -> Connectivity {
+        Connectivity::how(How::Routes { v4: "/proc/net/route".into(), v6: "/proc/net/ipv6_route".into() })
+    }
+
+    /// By whether this address, such as `sync.example.org:443`, takes a connection. Everywhere; but each look is one.
+    pub fn by_connecting(to: impl Into<String>) -> Connectivity {
+        Connectivity::how(How::Connection(to.into()))
+    }
+
+    fn how(how: How) -> Connectivity {
+        Connectivity { how, every: LOOK_EVERY, destinations: Vec::new() }
+    }
+
+    /// Says it of this destination too. A name as jobs have it, not a pattern.
+    #[must_use]
+    pub fn destination(mut self, name: impl Into<String>) -> Connectivity {
+        self.destinations.push(name.into());
+        self
+    }
+
+    /// Looks this often, instead of once a second.
+    #[must_use]
+    pub fn every(mut self, pause: Duration) -> Connectivity {
+        self.every = pause.max(span::millis(10));
+        self
+    }
+
+    /// Whether there is a network now.
+    pub async fn is_there(&self) -> bool {
+        match &self.how {
+            How::Routes { v4, v6 } => {
+                let tables = (std::fs::read_to_string(v4), std::fs::read_to_string(v6));
+                // No tables are no news: they are missing on other systems, and where IPv6 is off.
+                if tables.0.is_err() && tables.1.is_err() {
+                    return true;
+                }
+                tables.0.is_ok_and(|table| table.lines().skip(1).any(is_default_v4))
+                    || tables.1.is_ok_and(|table| table.lines().any(is_default_v6))
+            }
+            How::Connection(to) => {
+                matches!(tokio::time::timeout(CONNECT_MAX, TcpStream::connect(to)).await, Ok(Ok(_)))
+            }
+        }
+    }
+
+    /// Watches until it is dropped.
+    pub async fn watch(self, engine: &Engine) {
+        let clock = engine.inner().clock.clone();
+        let mut was_there = None;
+        loop {
+            let is_there = self.is_there().await;
+            if was_there != Some(is_there) {
+                match self.say(engine, is_there).await {
+                    Ok(()) => was_there = Some(is_there),
+                    Err(error) => {
+                        tracing::warn!(%error, "What the network does could not be passed on; trying again");
+                    }
+                }
+            }
+            clock.sleep_until(clock.now() + self.every).await;
+        }
+    }
+
+    /// Says only what is news: one that is down for another reason stays down, and one that is open stays open.
+    async fn say(&self, engine: &Engine, is_there: bool) -> Result<()> {
+        let known = engine.destinations().await?;
+        for name in &self.destinations {
+            let phase = known.iter().find(|known| *known.name == **name).map(|known| &known.gate.phase);
+            let is_said_down = matches!(phase, Some(Phase::Shut { why: Why::Said, .. }));
+            match (is_there, is_said_down) {
+                (true, true) => engine.say(name, Word::Up).await?,
+                (false, false) => engine.say(name, Word::Down).await?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_open(flags: &str) -> bool {
+    u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & ROUTE_UP != 0 && flags & ROUTE_REJECT == 0)
+}
+
+/// `eth0 00000000 010200C0 0003 0 0 0 00000000 …`: interface, destination, gateway, flags, …, mask.
+fn is_default_v4(line: &str) -> bool {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [_, "00000000", _, flags, _, _, _, "00000000", ..] = fields[..] else { return false };
+    is_open(flags)
+}
+
+/// `00…00 00 00…00 00 fd…01 00000400 00000003 00000000 00000003 eth0`: destination, its length, …, flags, interface.
+fn is_default_v6(line: &str) -> bool {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let [destination, "00", _, _, _, _, _, _, flags, interface] = fields[..] else { return false };
+    destination.bytes().all(|digit| digit == b'0') && interface != "lo" && is_open(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    const HEAD: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n";
+
+    #[test]
+    fn a_default_route_is_one_that_leads_everywhere_and_is_in_use() {
+        assert!(is_default_v4("eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0"));
+        for line in [
+            "eth0\t000200C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0",
+            "eth0\t00000000\t010200C0\t0002\t0\t0\t0\t00000000\t0\t0\t0",
+            "*\t00000000\t00000000\t0201\t0\t0\t0\t00000000\t0\t0\t0",
+            "",
+        ] {
+            assert!(!is_default_v4(line), "{line}");
+        }
+        let zeros = "0".repeat(32);
+        let line = |flags: &str, to: &str| {
+            format!("{zeros} 00 {zeros} 00 {zeros} 00000400 00000003 00000000 {flags} {to}")
+        };
+        assert!(is_default_v6(&line("00000003", "eth0")));
+        assert!(!is_default_v6(&line("00200200", "lo")) && !is_default_v6(&line("00200201", "eth0")));
+        assert!(!is_default_v6(&format!("fe80{} 40 x", "0".repeat(28))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn jobs_are_held_while_the_machine_has_no_route_and_a_destination_that_is_down_by_itself_stays_so()
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let (v4, v6) = (folder.path().join("route"), folder.path().join("ipv6_route"));
+        let is_online = |online: bool| {
+            let route = "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n";
+            std::fs::write(&v4, format!("{HEAD}{}", if online { route } else { "" })).unwrap();
+        };
+        is_online(false);
+        let engine = Engine::builder(MemoryStore::new()).build().unwrap();
+        let how = How::Routes { v4: v4.clone(), v6 };
+        let watch = Connectivity::how(how).destination("mine").destination("paused");
+        engine.say("paused", Word::Pause).await.unwrap();
+        let mut changes = engine.gate_changes();
+        let said = async {
+            assert!(matches!(changes.recv().await.unwrap().after, Phase::Shut { why: Why::Said, .. }));
+            assert!(matches!(changes.recv().await.unwrap().after, Phase::Shut { why: Why::Said, .. }));
+            is_online(true);
+            assert!(matches!(changes.recv().await.unwrap().after, Phase::Ramp { .. }));
+            let back = changes.recv().await.unwrap();
+            assert!(back.paused && &*back.destination == "paused", "what a person has paused stays paused");
+        };
+        tokio::select! {
+            () = watch.watch(&engine) => {}
+            () = said => {}
+        }
+    }
+
+    #[tokio::test]
+    async fn an_address_is_there_when_it_takes_a_connection() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let watch = Connectivity::by_connecting(listener.local_addr().unwrap().to_string());
+        assert!(watch.is_there().await);
+        drop(listener);
+        assert!(!watch.is_there().await);
+    }
+}
