@@ -14,6 +14,7 @@ pub mod notices;
 mod printable;
 pub mod remote;
 pub mod serve;
+pub mod simulate;
 pub mod telemetry;
 pub mod tokens;
 
