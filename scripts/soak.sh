@@ -32,3 +32,5 @@ scripts/schemathesis.sh
 scripts/dashboard.sh e2e-postgres
 scripts/dashboard.sh soak
 scripts/nextest.sh -p redrive-server --test s1_download -j 1
+# Recoveries as large as docs/concepts/destinations.md has them.
+REDRIVE_SIMULATE=full scripts/nextest.sh -p redrive-server --lib simulate -j 1

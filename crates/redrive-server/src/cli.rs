@@ -16,6 +16,7 @@ use crate::commands::pages::{Completions, ErrorPage, Manual};
 use crate::commands::policy::{Classify, PolicyCommand};
 use crate::commands::queues::QueuesCommand;
 use crate::commands::run::Run;
+use crate::commands::simulate::Simulate;
 use crate::commands::stats::{Activity, Stats};
 use crate::commands::store::{Copy, Migrate, Switch};
 use crate::commands::tail::Tail;
@@ -137,6 +138,15 @@ pub(crate) enum Command {
     Resume(Switch),
     /// Bring a store's schema up to date, which opening it does too
     Migrate(Migrate),
+    /// Show what an outage costs, and how its destination is brought back, before it happens
+    ///
+    /// The real engine on a virtual clock against a modelled destination, beside four rules that others use. Above its
+    /// capacity the destination turns away what is too much, above one and a half of it everything fails. See
+    /// docs/guides/simulate.md.
+    ///
+    ///     redrive simulate --preset feed --arrivals 200/s --outage 10m --capacity 300/s
+    #[command(verbatim_doc_comment)]
+    Simulate(Box<Simulate>),
     /// Measure, beside the tightest hand-written SQL loop that does the same durable work
     Bench(BenchOptions),
     /// Look for whatever keeps a store from its promises, and say what to do about it

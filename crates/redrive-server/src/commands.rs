@@ -16,6 +16,7 @@ pub(crate) mod pages;
 pub(crate) mod policy;
 pub(crate) mod queues;
 pub(crate) mod run;
+pub(crate) mod simulate;
 pub(crate) mod state;
 pub(crate) mod stats;
 pub(crate) mod store;

@@ -15,6 +15,7 @@ pub mod notices;
 mod printable;
 pub mod remote;
 pub mod serve;
+pub mod simulate;
 pub mod telemetry;
 pub mod tokens;
 

@@ -20,7 +20,7 @@ use crate::cli::{Cli, Command};
 use crate::commands::run;
 use crate::commands::{
     config, dead, destinations, enqueue, executions, finish, get, import, jobs, pages, policy, queues,
-    run as running, stats, store, tail, tokens,
+    run as running, simulate, stats, store, tail, tokens,
 };
 
 /// Jobs are many small allocations, made on one thread and freed on another.
@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Resume(given) => run(store::resume(given)),
         Command::Migrate(given) => run(store::migrate(given)),
         Command::Doctor(options) => doctor::run(&options),
+        Command::Simulate(given) => finish(simulate::run(*given)),
         Command::Bench(options) => out::exit_code(bench::run(&options)),
         Command::BenchChild(child) => out::exit_code(bench::child(&child)),
         Command::BenchPeer(part) => out::exit_code(bench::peer(&part)),

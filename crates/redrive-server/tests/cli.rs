@@ -6,6 +6,8 @@
 mod ground;
 #[path = "cli/keeping.rs"]
 mod keeping;
+#[path = "cli/simulate.rs"]
+mod simulate;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

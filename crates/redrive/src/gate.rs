@@ -8,6 +8,7 @@
 //! shuts it until then. What fails while it is shut, or on the ramp, costs its job nothing.
 
 mod change;
+mod dip;
 mod gates;
 mod grant;
 mod learned;
@@ -24,6 +25,7 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::span;
 
+use self::dip::Dip;
 pub(crate) use self::grant::{Bucket, Grant};
 pub use change::Change;
 pub(crate) use gates::Gates;
@@ -36,25 +38,33 @@ pub use limits::{Limits, Rate, Rules, pattern_problem};
 pub const PROBE_PATIENCE: Duration = Duration::from_secs(60);
 /// How often a job may be turned away at no cost. What is turned away more often is at fault itself.
 pub const HOLDS_MAX: u32 = 100;
+/// On the ramp, where others succeed, it is at fault sooner.
+const RAMP_HOLDS_MAX: u32 = 3;
 
 /// The first pause before a destination that is down is asked again; then twice as long each time,
 const PROBE_FIRST: Duration = Duration::from_secs(1);
-/// up to this,
+/// up to this;
 const PROBE_SOON: Duration = Duration::from_secs(30);
-/// and when it has been down for long, an eighth of that time,
-const PROBE_SHARE: u32 = 8;
+/// when it has been down for longer than this,
+const DOWN_LONG: Duration = Duration::from_secs(600);
+/// as rarely as this,
+const PROBE_LATER: Duration = Duration::from_secs(100);
+/// or after a sixteenth of the time,
+const PROBE_SHARE: u32 = 16;
 /// but this at most.
 const PROBE_MAX: Duration = Duration::from_secs(600);
 /// A destination without trouble for this long has nothing to say any more.
 const CALM: Duration = Duration::from_secs(60);
 /// On the ramp, one success a second raises the level by this: it doubles every second.
 const RAMP_GAIN: f64 = std::f64::consts::LN_2;
-/// Beyond what is known to be borne it rises by a twenty-fifth a second.
-const FEEL_GAIN: f64 = 0.04;
-/// What is left of the level at a sign of overload,
-const CUT: f64 = 0.9;
-/// of which one in this time is heard: what was under way comes back as well.
-const CUT_PAUSE: Duration = Duration::from_millis(250);
+/// Beyond what is known to be borne it rises by a hundredth a second, and that faster with every second without trouble,
+const FEEL_GAIN: f64 = 0.01;
+/// up to this.
+const FEEL_GAIN_MAX: f64 = 0.18;
+/// Failures in a row within this part of a second's calls are chance: of a thousand a second, twenty must fail.
+const CHANCE: f64 = 0.02;
+/// How soon the usual duration of a call is another one.
+const TOOK_GAIN: f64 = 0.05;
 /// Retries that are allowed whatever the number of first attempts, per second.
 const RETRIES_FLOOR: i64 = 10;
 const SECOND_US: i64 = 1_000_000;
@@ -76,6 +86,9 @@ pub struct Gate {
     /// Calls per second that it is known to bear: those before the trouble, or before the last sign of overload.
     #[serde(skip_serializing_if = "Option::is_none")]
     good: Option<f64>,
+    /// What a sign of overload led to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dip: Option<Dip>,
     /// How long a call takes when it is well, in milliseconds.
     #[serde(skip_serializing_if = "is_zero")]
     took_ms: f64,
@@ -258,7 +271,12 @@ impl Gate {
             Seen::Pause(wait) => self.asked_for_a_pause(wait.min(limits.retry_after_max), report, now),
             Seen::Refusal => self.shut(Why::Credential, Timestamp::MAX, now),
         }
-        let is_held = report.seen != Seen::Well && self.phase != Phase::Open && report.holds < HOLDS_MAX;
+        let free = match self.phase {
+            Phase::Open => 0,
+            Phase::Ramp { .. } => RAMP_HOLDS_MAX,
+            Phase::Shut { .. } | Phase::Probing { .. } => HOLDS_MAX,
+        };
+        let is_held = report.seen != Seen::Well && report.holds < free;
         if is_held { Blame::Destination } else { Blame::Job }
     }
 
@@ -277,27 +295,33 @@ impl Gate {
     fn went_well(&mut self, report: &Report, now: Timestamp) {
         let took = report.ended.since(report.began).as_secs_f64() * 1e3;
         let is_slow = self.took_ms > 0.0 && took > 2.0 * self.took_ms + 50.0;
+        let mut slowness = 1.0;
         match &mut self.phase {
             Phase::Probing { .. } => {
                 self.failing.clear();
+                self.dip = None;
                 self.phase = Phase::Ramp { level: 1.0, since: now };
             }
             Phase::Ramp { level, since } if report.began >= *since => {
                 self.failing.clear();
-                if !is_slow {
-                    *level += if self.good.is_none_or(|good| *level < good) { RAMP_GAIN } else { FEEL_GAIN };
+                let calm = now.since(self.trouble_at.max(*since));
+                match &mut self.dip {
+                    Some(dip) if dip.lasts(now) => dip.went_well(),
+                    _ if is_slow => {}
+                    _ if self.good.is_none_or(|good| *level < good) => *level += RAMP_GAIN,
+                    _ => *level += (FEEL_GAIN * calm.as_secs_f64()).min(FEEL_GAIN_MAX),
                 }
-                let is_calm = now.since(self.trouble_at.max(*since)) >= span::secs(10);
-                if is_calm && *level > 4.0 * self.pace + 20.0 {
+                slowness = level.max(1.0);
+                if calm >= span::secs(10) && *level > 4.0 * self.pace + 20.0 {
                     self.phase = Phase::Open;
                 }
             }
             Phase::Open => self.failing.clear(),
             Phase::Ramp { .. } | Phase::Shut { .. } => {}
         }
-        if !is_slow {
-            self.took_ms = if self.took_ms == 0.0 { took } else { self.took_ms * 0.95 + took * 0.05 };
-        }
+        // It may have become slower for good. That is believed as slowly as time passes, however many calls there are.
+        let gain = if is_slow { TOOK_GAIN / slowness } else { TOOK_GAIN };
+        self.took_ms = if self.took_ms == 0.0 { took } else { self.took_ms + (took - self.took_ms) * gain };
     }
 
     fn failed(&mut self, report: &Report, limits: &Limits, now: Timestamp) {
@@ -305,7 +329,8 @@ impl Gate {
             Phase::Probing { since, .. } => {
                 let down = now.since(since);
                 let soon = (down + PROBE_FIRST).min(PROBE_SOON);
-                let pause = soon.max(down / PROBE_SHARE).min(PROBE_MAX);
+                let later = PROBE_LATER.max(down / PROBE_SHARE).min(PROBE_MAX);
+                let pause = if down < DOWN_LONG { soon } else { later };
                 self.phase = Phase::Shut { since, until: now + pause, why: Why::Failing };
                 self.trouble_at = now;
             }
@@ -317,12 +342,13 @@ impl Gate {
                 if !self.failing.contains(&job) {
                     self.failing.push(job);
                 }
-                if limits.breaker > 0 && self.failing.len() >= limits.breaker as usize {
+                let in_a_row = limits.breaker.max((self.pace * CHANCE) as u32) as usize;
+                if limits.breaker > 0 && self.failing.len() >= in_a_row {
                     self.shut(Why::Failing, now + PROBE_FIRST, now);
+                    self.trouble_at = now;
                 } else {
                     self.cut(now);
                 }
-                self.trouble_at = now;
             }
         }
     }
@@ -334,7 +360,7 @@ impl Gate {
             Phase::Shut { until: before, why: Why::RetryAfter, .. } => *before = until,
             Phase::Shut { .. } => {}
             _ if until > now => self.shut(Why::RetryAfter, until, now),
-            _ => self.cut(now),
+            _ => return self.cut(now),
         }
         self.trouble_at = now;
     }
@@ -346,9 +372,10 @@ impl Gate {
                 self.good = (self.pace > 0.0).then_some(self.pace);
                 now
             }
-            // A relapse: what was reached so far is more than it bears.
+            // A relapse: what was reached so far is more than it bears, by a little if it could still say so.
             Phase::Ramp { level, .. } => {
-                self.good = Some((level * 0.5).max(1.0));
+                let left = if why == Why::RetryAfter { 0.9 } else { 0.5 };
+                self.good = Some((level * left).max(1.0));
                 now
             }
         };
@@ -356,14 +383,29 @@ impl Gate {
         self.phase = Phase::Shut { since, until, why };
     }
 
-    /// A sign of overload on the ramp.
+    /// A failure; on the ramp, a sign of overload.
     fn cut(&mut self, now: Timestamp) {
-        if let Phase::Ramp { level, .. } = &mut self.phase
-            && now.since(self.trouble_at) >= CUT_PAUSE
-        {
-            *level = (*level * CUT).max(1.0);
-            self.good = Some(*level);
-        }
+        let Phase::Ramp { level, .. } = &mut self.phase else {
+            self.trouble_at = now;
+            return;
+        };
+        let was_doubling = self.good.is_none_or(|good| *level < good);
+        let dip = match self.dip.take() {
+            Some(mut dip) if dip.lasts(now) => {
+                dip.failed();
+                Some(dip)
+            }
+            before => match Dip::begin(before.as_ref(), *level, now) {
+                // It is not the load, and so nothing is gained by less of it.
+                None => {
+                    self.dip = before;
+                    return;
+                }
+                dip => dip,
+            },
+        };
+        *level = dip.as_ref().map_or(*level, |dip| dip.level(*level, was_doubling)).max(1.0);
+        (self.good, self.trouble_at, self.dip) = (Some(*level), now, dip);
     }
 
     /// Does what was said of it.
