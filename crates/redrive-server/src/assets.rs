@@ -24,7 +24,7 @@ struct File {
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
 /// The addresses of pages. The dashboard shows what belongs there; a test of its own holds the two lists together.
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "/",
     "/retries",
     "/jobs",
@@ -32,6 +32,7 @@ const PAGES: [&str; 10] = [
     "/errors",
     "/dead",
     "/queues",
+    "/destinations",
     "/policies",
     "/activity",
     "/sign-in",
