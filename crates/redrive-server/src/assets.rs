@@ -24,7 +24,7 @@ struct File {
 static FILES: &[File] = include!(concat!(env!("OUT_DIR"), "/dashboard.rs"));
 
 /// The addresses of pages. The dashboard shows what belongs there; a test of its own holds the two lists together.
-const PAGES: [&str; 12] = [
+const PAGES: [&str; 13] = [
     "/",
     "/retries",
     "/jobs",
@@ -34,6 +34,7 @@ const PAGES: [&str; 12] = [
     "/executions",
     "/executions/{id}",
     "/queues",
+    "/destinations",
     "/policies",
     "/activity",
     "/sign-in",
