@@ -19,7 +19,7 @@ const SHARE_MIN: f64 = 0.15;
 const FAILED_MIN: u32 = 8;
 /// A sign at less than this share of the last level that gave one is a fall.
 const FALL: f64 = 0.95;
-/// After so many falls it fails at any level: it is not the load.
+/// After so many falls the next one is no sign: it may not be the load.
 const FALLS_MAX: u32 = 3;
 
 /// See the head of this file.
