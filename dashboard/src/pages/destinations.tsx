@@ -14,7 +14,7 @@ import { EditLimits } from "../parts/edit-limits";
 import { useMay } from "../session";
 
 const columns =
-  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 lg:grid-cols-[minmax(9rem,1.2fr)_7rem_minmax(10rem,1.5fr)_5rem_minmax(8rem,1fr)_auto]";
+  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 lg:grid-cols-[minmax(9rem,1.2fr)_7rem_minmax(10rem,1.5fr)_5rem_minmax(8rem,1fr)_19rem]";
 
 export function Destinations() {
   const { t } = useWords();
