@@ -1,5 +1,6 @@
 //! An order in four steps: the charge first, then parcel and invoice side by side, then a word of thanks. The invoice
 //! fails for good, is corrected by a person, and the execution goes on where it stopped.
+#![expect(clippy::print_stdout, reason = "an example is there to be read as it runs")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
 

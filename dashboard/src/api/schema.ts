@@ -1,6 +1,6 @@
 // Made from crates/redrive-server/openapi.json by `npm run api`. Not to be edited.
 
-export type ActivityView = { at: string; job: string; kind: string; message: string; queue: string; what: string };
+export type ActivityView = { at: string; job?: string | null; kind: string; message: string; queue: string; what: string };
 export type AttemptView = { attempt: number; endedAt: string; ending: string; failure?: FailureView | null; group?: string | null; nextAt?: string | null; rule?: string | null; startedAt: string };
 export type AuditView = { at: string; detail: string; id: string; jobId?: string | null; on: string; result: string; token?: string | null; what: string; who: string };
 export type BulkCommand = "cancel" | "retry" | "redrive" | "delete";
@@ -12,6 +12,7 @@ export type ClassifyForm = { code?: string | null; message: string; policy?: unk
 export type CompleteForm = { output?: unknown };
 export type DelayView = { after: string; delay: string; delayMs: number; retry: number };
 export type Deleted = { id: string };
+export type DestinationView = { held: number; learned: LearnedView; levelPerSecond?: number | null; limits: LimitsView; name: string; probeAt?: string | null; reason?: string | null; since?: string | null; state: string; until?: string | null };
 export type DetailView = JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown };
 export type DueView = { at: string; due: number };
 export type EditForm = { labels?: Record<string, string> | null; payload?: unknown; policy?: unknown; priority?: number | null };
@@ -24,7 +25,7 @@ export type ErrorForm = string | { code?: string | null; message: string; status
 export type ExecutionForm = { input?: unknown; labels?: Record<string, string>; workflow: WorkflowForm };
 export type ExecutionPageView = { counts: NodeCounts; createdAt: string; finishedAt?: string | null; id: string; labels: Record<string, string>; lastError?: string | null; queue: string; retriedBy?: string | null; retry: number; retryAt?: string | null; retryOf?: string | null; state: string };
 export type ExecutionView = ExecutionPageView & { input?: unknown; nodes: Array<NodeView>; output?: unknown; policy: unknown; retriesAllowed?: number | null };
-export type ExplainView = { id: string; lastError?: string | null; next: Array<StepView>; retry?: string | null; state: string; summary: string; until?: string | null };
+export type ExplainView = { ahead?: number | null; destination?: DestinationView | null; id: string; lastError?: string | null; next: Array<StepView>; retry?: string | null; startsAt?: string | null; state: string; summary: string; until?: string | null };
 export type FailForm = { class?: string | null; code?: string | null; message: string; retryAfter?: Span | null; status?: number | null };
 export type FailureView = { class: string; code?: string | null; message: string; status?: number | null };
 export type FilterForm = { destination?: string | null; from?: string | null; group?: string | null; key?: string | null; kind?: string | null; label?: string | null; parent?: string | null; queue?: string | null; state?: string | null; until?: string | null };
@@ -36,9 +37,12 @@ export type HeldView = { held: boolean };
 export type JobForm = { deadline?: string | null; delay?: Span | null; destination?: string | null; key?: string | null; kind: string; labels?: Record<string, string>; onConflict?: string | null; orderingKey?: string | null; parent?: string | null; payload?: unknown; policy?: unknown; priority?: number | null; queue?: string | null; runAt?: string | null; startBy?: string | null; timeout?: Span | null };
 export type JobView = { attempt: number; crashes: number; createdAt: string; deadline?: string | null; destination?: string | null; dueAt?: string | null; failures: number; finishedAt?: string | null; generation: number; holds: number; id: string; interruptions: number; key?: string | null; kind: string; labels: Record<string, string>; orderingKey?: string | null; parent?: string | null; payload?: unknown; policy: unknown; priority: number; queue: string; reason?: string | null; retriesAllowed?: number | null; runningSince?: string | null; snoozes: number; startBy?: string | null; state: string; timeout?: string | null; why?: string | null };
 export type LaterForm = { delay: Span };
+export type LearnedView = { bearsPerSecond?: number | null; pacePerSecond?: number | null; tookMs?: number | null };
 export type LeaseForm = { kinds: Array<string>; leaseFor?: Span | null; limit?: number | null; queues?: Array<string>; wait?: Span | null; worker?: string | null; workerId?: string | null };
 export type LeasedView = JobView & { inputs?: unknown; lease: string; run: number };
 export type LeasesView = { jobs: Array<LeasedView>; leaseUntil: string; workerId: string };
+export type LimitsForm = { breaker?: number | null; burst?: number | null; concurrency?: number | null; minGap?: Span | null; rate?: string | null; retryAfterMax?: Span | null; retryBudget?: number | null };
+export type LimitsView = { breaker: number; burst?: number | null; concurrency?: number | null; minGap?: string | null; rate?: string | null; retryAfterMax: string; retryBudget: number };
 export type NewTokenView = TokenView & { token: string };
 export type NodeCounts = { cancelled: number; dead: number; running: number; succeeded: number; total: number; waiting: number };
 export type NodeForm = { after?: Array<string>; config?: unknown; kind?: string | null; labels?: Record<string, string>; nodeId: string; policy?: unknown; priority?: number | null; queue?: string | null; subType?: string | null; timeout?: Span | null; type?: string | null };
@@ -52,10 +56,12 @@ export type PreviewView = { delays: Array<DelayView>; lifetime?: string | null; 
 export type QueueView = { concurrency?: number | null; dead: number; name: string; paused: boolean; retries: number; running: number; succeeded: number; waiting: number };
 export type Refused = { error: RefusedError; success: boolean };
 export type RefusedError = { code: string; hint?: string | null; message: string };
+export type RenewedView = { released: number };
 export type ReportView = { dueAt?: string | null; id: string; state?: string | null };
 export type RescheduleForm = { runAt: string };
 export type RetryForm = { error: ErrorForm; payload?: unknown; policy?: unknown; taskId: string; taskType: string };
 export type RetryView = { attemptCount: number; id: string; lastError?: string | null; maxAttempts?: number | null; nextAttemptAt: string; taskId: string; taskType: string; timeUntilRetry: string };
+export type RuleView = { from: string; limits: LimitsView; pattern: string };
 export type SeriesView = { forecast: Array<DueView>; from: string; points: Array<PointView>; stepMs: number; until: string };
 export type SessionForm = { token: string };
 export type SessionView = { expiresAt?: string | null; name: string; scopes: Array<string> };
@@ -67,14 +73,25 @@ export type StepView = { at: string; in: string; run?: number | null; step: stri
 export type TokenForm = { expiresIn?: Span | null; name: string; scopes: Array<string> };
 export type TokenView = { createdAt: string; expiresAt?: string | null; keyId: string; lastUsedAt?: string | null; name: string; revokedAt?: string | null; scopes: Array<string> };
 export type Totals = { totalFailed: number; totalPending: number; totalSucceeded: number };
+export type UnsetView = { limits?: LimitsView | null; pattern: string };
 export type WorkflowForm = { nodes: Array<NodeForm>; queue?: string | null; retry?: unknown };
 
 export interface Routes {
-  "GET /api/v1/activity": { path: {  }; query: { limit?: number }; body: undefined; data: Array<{ at: string; job: string; kind: string; message: string; queue: string; what: string }> };
+  "GET /api/v1/activity": { path: {  }; query: { limit?: number }; body: undefined; data: Array<{ at: string; job?: string | null; kind: string; message: string; queue: string; what: string }> };
   "GET /api/v1/audit": { path: {  }; query: { jobId?: string; limit?: number; cursor?: string }; body: undefined; data: { items: Array<{ at: string; detail: string; id: string; jobId?: string | null; on: string; result: string; token?: string | null; what: string; who: string }>; nextCursor?: string | null } };
   "POST /api/v1/classify": { path: {  }; query: {  }; body: ClassifyForm; data: { class: string; group: string; retryable: boolean; rule: string } };
+  "POST /api/v1/credentials/{name}/renewed": { path: { name: string }; query: {  }; body: undefined; data: { released: number } };
   "GET /api/v1/dead": { path: {  }; query: { state?: string; kind?: string; queue?: string; destination?: string; key?: string; label?: string; group?: string; parent?: string; from?: string; until?: string; limit?: number; cursor?: string }; body: undefined; data: { items: Array<{ attempt: number; crashes: number; createdAt: string; deadline?: string | null; destination?: string | null; dueAt?: string | null; failures: number; finishedAt?: string | null; generation: number; holds: number; id: string; interruptions: number; key?: string | null; kind: string; labels: Record<string, string>; orderingKey?: string | null; parent?: string | null; payload?: unknown; policy: unknown; priority: number; queue: string; reason?: string | null; retriesAllowed?: number | null; runningSince?: string | null; snoozes: number; startBy?: string | null; state: string; timeout?: string | null; why?: string | null }>; nextCursor?: string | null } };
   "GET /api/v1/dead/groups": { path: {  }; query: { limit?: number }; body: undefined; data: Array<{ count: number; firstAt: string; group?: string | null; kind: string; lastAt: string; message?: string | null; newest: string }> };
+  "GET /api/v1/destinations": { path: {  }; query: {  }; body: undefined; data: Array<{ held: number; learned: LearnedView; levelPerSecond?: number | null; limits: LimitsView; name: string; probeAt?: string | null; reason?: string | null; since?: string | null; state: string; until?: string | null }> };
+  "GET /api/v1/destinations/limits": { path: {  }; query: {  }; body: undefined; data: Array<{ from: string; limits: LimitsView; pattern: string }> };
+  "DELETE /api/v1/destinations/limits/{pattern}": { path: { pattern: string }; query: {  }; body: undefined; data: { limits?: LimitsView | null; pattern: string } };
+  "PUT /api/v1/destinations/limits/{pattern}": { path: { pattern: string }; query: {  }; body: LimitsForm; data: { from: string; limits: LimitsView; pattern: string } };
+  "GET /api/v1/destinations/{name}": { path: { name: string }; query: {  }; body: undefined; data: { held: number; learned: LearnedView; levelPerSecond?: number | null; limits: LimitsView; name: string; probeAt?: string | null; reason?: string | null; since?: string | null; state: string; until?: string | null } };
+  "POST /api/v1/destinations/{name}/down": { path: { name: string }; query: {  }; body: undefined; data: { held: number; learned: LearnedView; levelPerSecond?: number | null; limits: LimitsView; name: string; probeAt?: string | null; reason?: string | null; since?: string | null; state: string; until?: string | null } };
+  "POST /api/v1/destinations/{name}/pause": { path: { name: string }; query: {  }; body: undefined; data: { held: number; learned: LearnedView; levelPerSecond?: number | null; limits: LimitsView; name: string; probeAt?: string | null; reason?: string | null; since?: string | null; state: string; until?: string | null } };
+  "POST /api/v1/destinations/{name}/resume": { path: { name: string }; query: {  }; body: undefined; data: { held: number; learned: LearnedView; levelPerSecond?: number | null; limits: LimitsView; name: string; probeAt?: string | null; reason?: string | null; since?: string | null; state: string; until?: string | null } };
+  "POST /api/v1/destinations/{name}/up": { path: { name: string }; query: {  }; body: undefined; data: { held: number; learned: LearnedView; levelPerSecond?: number | null; limits: LimitsView; name: string; probeAt?: string | null; reason?: string | null; since?: string | null; state: string; until?: string | null } };
   "GET /api/v1/events": { path: {  }; query: {  }; body: undefined; data: string };
   "GET /api/v1/executions": { path: {  }; query: { state?: string; label?: string; limit?: number; cursor?: string }; body: undefined; data: { items: Array<{ counts: NodeCounts; createdAt: string; finishedAt?: string | null; id: string; labels: Record<string, string>; lastError?: string | null; queue: string; retriedBy?: string | null; retry: number; retryAt?: string | null; retryOf?: string | null; state: string }>; nextCursor?: string | null } };
   "POST /api/v1/executions": { path: {  }; query: {  }; body: ExecutionForm; data: { id: string; state: string } };
@@ -92,7 +109,7 @@ export interface Routes {
   "GET /api/v1/jobs/{id}": { path: { id: string }; query: { wait?: string }; body: undefined; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };
   "PATCH /api/v1/jobs/{id}": { path: { id: string }; query: {  }; body: EditForm; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };
   "POST /api/v1/jobs/{id}/cancel": { path: { id: string }; query: {  }; body: undefined; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };
-  "GET /api/v1/jobs/{id}/explain": { path: { id: string }; query: {  }; body: undefined; data: { id: string; lastError?: string | null; next: Array<StepView>; retry?: string | null; state: string; summary: string; until?: string | null } };
+  "GET /api/v1/jobs/{id}/explain": { path: { id: string }; query: {  }; body: undefined; data: { ahead?: number | null; destination?: DestinationView | null; id: string; lastError?: string | null; next: Array<StepView>; retry?: string | null; startsAt?: string | null; state: string; summary: string; until?: string | null } };
   "POST /api/v1/jobs/{id}/redrive": { path: { id: string }; query: {  }; body: undefined; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };
   "POST /api/v1/jobs/{id}/reschedule": { path: { id: string }; query: {  }; body: RescheduleForm; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };
   "POST /api/v1/jobs/{id}/retry": { path: { id: string }; query: {  }; body: undefined; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };

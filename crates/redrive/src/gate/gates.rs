@@ -72,6 +72,16 @@ impl Gates {
         passes
     }
 
+    /// How many may pass now, at most.
+    #[cfg(feature = "sqlite")]
+    pub(crate) fn room(&self, name: &str, now: Timestamp) -> usize {
+        if !self.is_gated(name, now) {
+            return usize::MAX;
+        }
+        let (gate, grant) = self.grant(name, now);
+        grant.room(&gate.counts).0 as usize
+    }
+
     /// When to ask again for one that may not pass now.
     pub(crate) fn next_at(&self, name: &str, is_retry: bool, now: Timestamp) -> Timestamp {
         let (gate, grant) = self.grant(name, now);

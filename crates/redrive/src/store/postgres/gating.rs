@@ -78,6 +78,8 @@ struct Stands {
     sent: Option<i64>,
     full: bool,
     went: i64,
+    /// How many more might have gone, and how many more retries.
+    left: Option<[i64; 2]>,
     waits: Option<i16>,
 }
 
@@ -119,7 +121,11 @@ impl Gating {
             match stands.waits {
                 Some(line) => {
                     let is_same = seens.known.get(&name).map(|known| known.version) == stands.version;
-                    let (is_stuck, is_busy) = (stands.full || stands.went == 0, stands.went < 0 && is_same);
+                    // It could have gone, and did not: it is not for whoever asked.
+                    let is_stuck = stands.full
+                        || stands.went == 0
+                            && stands.left.is_some_and(|left| left[usize::from(line == 1)] > 0);
+                    let is_busy = stands.went < 0 && is_same;
                     seens.lines.insert(name.clone(), Line { is_retries: line == 1, is_stuck, is_busy });
                 }
                 None => drop(seens.lines.remove(&name)),

@@ -148,10 +148,12 @@ impl Core {
         taking: &mut Taking,
     ) -> Result<(), Fault> {
         let key = (queue, to.clone());
-        let found = self.first_in_line(queue, to, *room)?;
-        let is_all = found.len() < *room;
-        // What is passed over here waits for an ending, or for somebody else.
-        let mut next_at = (!is_all).then_some(taking.now);
+        // One more than may go, to know whether there is one.
+        let most = lock(&self.gates).room(to, taking.now).saturating_add(1).min(*room);
+        let found = self.first_in_line(queue, to, most)?;
+        let is_all = found.len() < most;
+        let before = *room;
+        let mut blocked = None;
         let mut left = false;
         for found in found {
             if (found.is_suspect() && !taking.suspect) || !self.is_among(&taking.kinds, found.seq())? {
@@ -165,7 +167,7 @@ impl Core {
             let is_retry = found.standing.ledger.failures > 0;
             let has_place = self.has_place(to)?;
             if !has_place || !lock(&self.gates).pass(to, is_retry, taking.now) {
-                next_at = has_place.then(|| lock(&self.gates).next_at(to, is_retry, taking.now));
+                blocked = has_place.then(|| lock(&self.gates).next_at(to, is_retry, taking.now));
                 left = true;
                 break;
             }
@@ -177,7 +179,9 @@ impl Core {
         if is_all && !left {
             self.lines.remove(&key);
         } else {
-            self.lines.insert(key, Line { next_at });
+            // What was passed over waits for an ending, or for somebody else; behind it there may be more.
+            let more = (!is_all && *room < before).then_some(taking.now);
+            self.lines.insert(key, Line { next_at: blocked.or(more) });
         }
         Ok(())
     }
