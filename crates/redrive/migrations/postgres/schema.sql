@@ -589,7 +589,7 @@ BEGIN
         END LOOP;
     END LOOP;
     IF p_gates IS NOT NULL THEN
-        gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_full, v_lanes);
+        gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_calls, g_retries, g_full, v_lanes);
     END IF;
     IF cardinality(v_seqs) > 0 THEN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
@@ -998,7 +998,7 @@ BEGIN
     FROM redrive.gates AS g WHERE g.name = p_name;
 END $$;
 
-CREATE FUNCTION redrive.let_go(p_gates jsonb, p_names text[], p_firsts integer[], p_again integer[], p_full boolean[], p_queues integer[]) RETURNS text
+CREATE FUNCTION redrive.let_go(p_gates jsonb, p_names text[], p_firsts integer[], p_again integer[], p_left integer[], p_left_retries integer[], p_full boolean[], p_queues integer[]) RETURNS text
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1024,6 +1024,8 @@ BEGIN
             'retry_us', g.retry_us, 'sent', g.sent,
             'went', coalesce((SELECT w.firsts + w.again FROM unnest(p_names, p_firsts, p_again) AS w (name, firsts, again)
                               WHERE w.name = p.name), -1),
+            'left', (SELECT ARRAY[w.calls, w.retries] FROM unnest(p_names, p_left, p_left_retries) AS w (name, calls, retries)
+                     WHERE w.name = p.name),
             'full', coalesce((SELECT w.is_full FROM unnest(p_names, p_full) AS w (name, is_full) WHERE w.name = p.name),
                              false),
             'waits', (SELECT min(w.line) FROM (

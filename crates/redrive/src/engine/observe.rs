@@ -266,6 +266,12 @@ fn happening(settlement: &Settlement) -> Happening {
         State::Waiting { due_at, .. } if matches!(transition.ending, Ending::Failed | Ending::Crashed) => {
             Happening::RetryScheduled { attempt, due_at, failure: transition.failure.clone() }
         }
+        // Its destination failed, or asked for a pause.
+        State::Waiting { due_at, .. } if transition.ending == Ending::Held => {
+            let wait = transition.failure.as_ref().and_then(|failure| failure.retry_after);
+            let due_at = due_at + wait.unwrap_or_default();
+            Happening::RetryScheduled { attempt, due_at, failure: transition.failure.clone() }
+        }
         State::Waiting { due_at, .. } => Happening::PutBack { attempt, ending: transition.ending, due_at },
         State::Running { .. } | State::Cancelled { .. } => Happening::Cancelled,
     }
