@@ -48,6 +48,9 @@ impl Default for Limits {
     }
 }
 
+/// Nobody means more than this.
+const COUNT_MAX: u32 = 1_000_000;
+
 impl Limits {
     /// What is wrong with them, in words that say what to write.
     pub fn problems(&self) -> Vec<String> {
@@ -67,6 +70,13 @@ impl Limits {
         }
         if self.min_gap.is_some_and(|gap| gap < span::millis(1) || gap > span::days(1)) {
             problems.push("min_gap is to be between 1ms and 1d".into());
+        }
+        let counts =
+            [("burst", self.burst), ("concurrency", self.concurrency), ("breaker", Some(self.breaker))];
+        for (name, count) in counts {
+            if count.is_some_and(|count| count > COUNT_MAX) {
+                problems.push(format!("{name} is to be at most {COUNT_MAX}"));
+            }
         }
         if self.retry_budget > 1_000 {
             problems.push("retry_budget is a percentage: write 0 to 1000".into());
@@ -262,6 +272,8 @@ mod tests {
             Limits { min_gap: Some(Duration::ZERO), ..Limits::default() },
             Limits { min_gap: Some(Duration::from_micros(999)), ..Limits::default() },
             Limits { retry_budget: 2_000, ..Limits::default() },
+            Limits { concurrency: Some(1_000_001), ..Limits::default() },
+            Limits { breaker: 1_000_001, ..Limits::default() },
         ] {
             assert_eq!(bad.problems().len(), 1, "{bad:?}");
         }
