@@ -81,6 +81,7 @@ BEGIN
     IF p_order IS NOT NULL THEN
         PERFORM redrive.let_next_go(v_live.queue, p_order);
     END IF;
+    PERFORM redrive.let_members_go('{}', '{}', ARRAY[p_seq], ARRAY[p_at]);
     RETURN 'done';
 END $$;
 
@@ -126,6 +127,13 @@ BEGIN
     END IF;
     UPDATE redrive.jobs AS j SET deadline = p_deadline, start_by = p_start_by, revived_at = p_revived_at WHERE j.id = p_id;
     PERFORM redrive.stand(p_seq, p_stand);
+    IF p_stand ->> 'parent' IS NOT NULL THEN
+        -- It waits for what it waited for. The rows are locked, or one of them would go while this is not yet seen.
+        PERFORM 1 FROM redrive.edges AS e WHERE e.after = p_seq FOR UPDATE;
+        IF FOUND THEN
+            UPDATE redrive.live AS l SET due_at = redrive.never(), reason = 'dependency' WHERE l.seq = p_seq;
+        END IF;
+    END IF;
     RETURN 'done';
 END $$;
 
@@ -145,6 +153,7 @@ BEGIN
         RETURN 'changed';
     END IF;
     DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq;
+    DELETE FROM redrive.edges AS e WHERE e.before = p_seq OR e.after = p_seq;
     DELETE FROM redrive.jobs AS j WHERE j.id = p_id;
     RETURN 'done';
 END $$;
@@ -161,8 +170,9 @@ BEGIN
         SELECT d.seq, d.id FROM redrive.done AS d
         WHERE d.finished_at <= greatest(p_succeeded, p_cancelled)
           AND d.finished_at <= CASE WHEN d.cancelled THEN p_cancelled ELSE p_succeeded END
+          AND NOT redrive.is_needed(d.id)
         UNION ALL
-        SELECT d.seq, d.id FROM redrive.dead AS d WHERE d.finished_at <= p_dead
+        SELECT d.seq, d.id FROM redrive.dead AS d WHERE d.finished_at <= p_dead AND NOT redrive.is_needed(d.id)
         LIMIT p_limit
     LOOP
         PERFORM redrive.forget_one(v_row.seq, v_row.id);

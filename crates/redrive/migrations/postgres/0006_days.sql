@@ -59,7 +59,8 @@ BEGIN
     EXECUTE format('SELECT count(*) FROM redrive.jobs_%s', v_name) INTO v_before;
     FOREACH v_table IN ARRAY ARRAY['done', 'attempts', 'jobs'] LOOP
         v_kept := CASE v_table
-            WHEN 'done' THEN format('d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END', p_cancelled, p_succeeded)
+            WHEN 'done' THEN format('d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END OR redrive.is_needed(d.id)',
+                                    p_cancelled, p_succeeded)
             ELSE 'EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.dead AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.done AS l WHERE l.seq = d.seq)'
@@ -73,5 +74,9 @@ BEGIN
         END IF;
         DROP TABLE redrive_kept;
     END LOOP;
+    DELETE FROM redrive.edges AS e
+    WHERE NOT EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq IN (e.after, e.execution))
+      AND NOT EXISTS (SELECT 1 FROM redrive.dead AS l WHERE l.seq IN (e.after, e.execution))
+      AND NOT EXISTS (SELECT 1 FROM redrive.done AS l WHERE l.seq IN (e.after, e.execution));
     RETURN v_before - v_after;
 END $$;

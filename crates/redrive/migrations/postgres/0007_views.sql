@@ -87,7 +87,8 @@ LEFT JOIN redrive.policy_terms AS p ON p.id = j.policy
 LEFT JOIN redrive.holders AS h ON h.id = s.holder;
 
 CREATE VIEW redrive.retry_schedules AS
-SELECT o.id, o.kind AS retry_type,
+SELECT o.id,
+       CASE WHEN redrive.json_text(o.labels, 'node_id') IS NULL THEN o.kind ELSE 'node_execution' END AS retry_type,
        coalesce(redrive.json_text(o.labels, 'target_id'), o.unique_key, o.id::text) AS target_id,
        coalesce(redrive.json_text(o.labels, 'execution_id'), o.parent::text, o.id::text) AS execution_id,
        redrive.json_text(o.labels, 'node_id') AS node_id,

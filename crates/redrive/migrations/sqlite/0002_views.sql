@@ -81,7 +81,8 @@ LEFT JOIN redrive_policy_terms AS p ON p.id = j.policy
 LEFT JOIN redrive_holders AS h ON h.id = s.holder;
 
 CREATE VIEW redrive_retry_schedules AS
-SELECT o.id, o.kind AS retry_type, coalesce(o.labels ->> '$.target_id', o.unique_key, o.id) AS target_id,
+SELECT o.id, CASE WHEN o.labels ->> '$.node_id' IS NULL THEN o.kind ELSE 'node_execution' END AS retry_type,
+       coalesce(o.labels ->> '$.target_id', o.unique_key, o.id) AS target_id,
        coalesce(o.labels ->> '$.execution_id', o.parent, o.id) AS execution_id, o.labels ->> '$.node_id' AS node_id,
        CASE o.backoff WHEN 'exponential' THEN 'exponential_backoff' WHEN 'fixed' THEN 'fixed_delay'
                       WHEN 'schedule' THEN 'custom' ELSE o.backoff END AS retry_strategy,
