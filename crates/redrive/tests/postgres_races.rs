@@ -336,6 +336,33 @@ async fn an_outage_longer_than_a_lease_costs_no_finished_work_and_no_crash() {
     runs.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
+/// «A claim reads what is due, and then which claims there are; in between a job is settled, and its claim is gone: it runs
+/// again.» What a claim asks of a gate comes after it has met the job.
+#[tokio::test]
+async fn a_job_that_is_settled_in_the_middle_of_a_claim_is_not_handed_out_again() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    register(&two, TWO).await;
+    let now = one.clock().now();
+    one.enqueue(vec![job(0, "mail", now, |new| new.destination(DOOR))], now).await.unwrap();
+    let held = claim(&one, ONE, 1, &["mail"], 10).await.unwrap().jobs.remove(0);
+    let hold = bench.holding("LOCK TABLE redrive.gates IN ACCESS EXCLUSIVE MODE").await;
+    let claiming = begin(async move { claim(&two, TWO, 2, &["mail"], 10).await.unwrap() });
+    let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND wait_event_type = 'Lock' AND query LIKE '%redrive.claim(%'";
+    let met = async {
+        while bench.number(waits).await == 0 {
+            tokio::time::sleep(millis(2)).await;
+        }
+    };
+    at_once(met).await;
+    assert_eq!(finish(&one, &held, Outcome::Done(None)).await, Settled::Applied);
+    hold.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(ids(&end(claiming).await), []);
+    assert_eq!(state(&one, held.0.job).await, StateName::Succeeded);
+}
+
 /// «Three crashes with a poison pill somewhere in a large claim: innocent jobs die.»
 #[tokio::test]
 async fn neighbours_of_a_poison_pill_do_not_die_with_it() {

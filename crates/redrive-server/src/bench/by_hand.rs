@@ -22,7 +22,7 @@ const CLAIMED: &str =
     "SELECT seq, attempt, id, kind, created_at, checksum, payload FROM redrive.claimed(ARRAY[$1::uuid])";
 /// One claim, its successes at the first attempt, its failures, which all say the same, and its later successes.
 const SETTLE: &str = "SELECT redrive.settle('{}', ARRAY[$1::uuid], ARRAY[$2::int], $3, array_fill(0, ARRAY[cardinality($3::bigint[])]), $4, $4, \
-    $5, $6, $7, $8, $9, $9, $9, $9, $10, $7, $11, \
+    $30, array_fill($24::int, ARRAY[cardinality($3)]), array_fill(0, ARRAY[cardinality($3)]), $5, $6, $7, $8, $9, $9, $9, $9, $10, $7, $11, \
     $12, $13, $14, $15, $16, $16, $13, $17, $17, $17, $17, $17, $18, $19, $19, $19, $19, \
     $5, $8, $7, $7, $20, $21, $22, $23, $7, '{}', '{}', '{}', 10, '{}', '{}', '{}', \
     ARRAY[$24::int], ARRAY[$25::text]::jsonb[], $16, $14, $26, $27, $28, $29, \
@@ -181,8 +181,8 @@ impl ByHand {
 
     /// Writes what the attempts came to.
     async fn settle(&self, batch: &Batch, failures: i32, now: i64) -> Result<()> {
-        let plain: Vec<i64> =
-            batch.jobs.iter().filter(|job| failures == 0 && job.1 == 0).map(|job| job.0).collect();
+        let (plain, plain_ids): (Vec<i64>, Vec<Uuid>) =
+            batch.jobs.iter().filter(|job| failures == 0 && job.1 == 0).map(|job| (job.0, job.2)).unzip();
         let failed: Vec<_> = batch.jobs.iter().filter(|job| job.1 < failures).collect();
         let recovered: Vec<_> = batch.jobs.iter().filter(|job| job.1 >= failures && job.1 > 0).collect();
         let (fails, recovers) = (failed.len(), recovered.len());
@@ -230,6 +230,7 @@ impl ByHand {
                         .iter()
                         .map(|job| format!("finished at run {}, after {} failures", job.1 + 1, job.1))
                         .collect::<Vec<_>>(),
+                    &plain_ids,
                 ],
             )
             .await?;

@@ -193,12 +193,17 @@ CREATE TABLE redrive.claims (
     ordered    boolean NOT NULL,
     seqs       bigint[] NOT NULL,
     attempts   integer[] NOT NULL,
+    -- If nothing has happened yet to any of them: which jobs they are and since when they are due. There is nothing more
+    -- to be read about where they stand.
+    ids        uuid[],
+    dues       bigint[],
     -- Taken away, and its holder has not yet tried to settle it.
     lost       bigint[] NOT NULL DEFAULT '{}',
     lost_jobs  uuid[] NOT NULL DEFAULT '{}'
 ) WITH (fillfactor = 70);
 -- Numbers that follow each other: compressing them takes longer than writing them.
-ALTER TABLE redrive.claims ALTER seqs SET STORAGE EXTERNAL, ALTER attempts SET STORAGE EXTERNAL;
+ALTER TABLE redrive.claims ALTER seqs SET STORAGE EXTERNAL, ALTER attempts SET STORAGE EXTERNAL,
+    ALTER ids SET STORAGE EXTERNAL, ALTER dues SET STORAGE EXTERNAL;
 CREATE INDEX claims_holder ON redrive.claims (holder);
 CREATE INDEX claims_highest ON redrive.claims (highest);
 

@@ -33,50 +33,74 @@ CREATE FUNCTION redrive.next_in_band(
     p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint,
     p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[],
     p_taken bigint[], p_taken_attempts integer[], p_limited text[],
-    OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[],
-    OUT gates text[], OUT retries boolean[], OUT special boolean, OUT seen bigint, OUT last bigint[]
+    OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT ids uuid[], OUT suspects boolean[],
+    OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT fresh boolean, OUT seen bigint,
+    OUT last bigint[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    v_running bigint[];  v_running_attempts integer[];
 BEGIN
-    WITH found AS MATERIALIZED (
-        SELECT * FROM (
-            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key, l.destination, l.failures
-             FROM redrive.live AS l
-             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL AND l.line IS NULL
-               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
-               AND (l.expires_at IS NULL OR l.expires_at > p_now)
-               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
-             ORDER BY l.due_at, l.seq LIMIT p_limit)
-            UNION ALL
-            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key, l.destination, l.failures
-             FROM redrive.live AS l
-             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
-               AND l.line IS NULL
-               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
-               AND (l.expires_at IS NULL OR l.expires_at > p_now)
-               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
-             ORDER BY l.due_at, l.seq LIMIT p_limit)
-        ) AS both_kinds
-        ORDER BY due_at, seq LIMIT p_limit
-    ), runs AS MATERIALIZED (
-        SELECT listed.seq, listed.attempt
+    -- One statement, and so one snapshot: between two, a job could be settled and its claim be gone.
+    SELECT a.seqs, a.attempts, a.dues, a.ids, a.suspects, a.keys, a.gates, a.retries, a.special, a.fresh, a.seen,
+           r.seqs, r.attempts
+    INTO seqs, attempts, dues, ids, suspects, keys, gates, retries, special, fresh, seen, v_running, v_running_attempts
+    FROM (
+        SELECT array_agg(f.seq) AS seqs, array_agg(f.attempt) AS attempts, array_agg(f.due_at) AS dues,
+               array_agg(f.id) AS ids, array_agg(f.crashes > 0) FILTER (WHERE p_special) AS suspects,
+               array_agg(f.ordering_key) FILTER (WHERE p_special) AS keys,
+               array_agg(f.gate) FILTER (WHERE p_special) AS gates,
+               array_agg(f.failures > 0) FILTER (WHERE p_special) AS retries,
+               bool_or(f.crashes > 0 OR f.ordering_key IS NOT NULL OR f.gate IS NOT NULL) AS special,
+               bool_and(f.attempt + f.generation = 0 AND f.reason IS NULL AND f.last_delay_ms IS NULL) AS fresh,
+               count(*) AS seen, min(f.seq) AS lowest, max(f.seq) AS highest
+        FROM (
+            SELECT b.*, CASE WHEN b.destination IS NOT NULL AND redrive.is_gated(b.destination, p_limited)
+                             THEN b.destination END AS gate
+            FROM (
+                (SELECT l.due_at, l.seq, l.attempt, l.id, l.crashes, l.ordering_key, l.destination, l.failures,
+                        l.generation, l.reason, l.last_delay_ms
+                 FROM redrive.live AS l
+                 WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL AND l.line IS NULL
+                   AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
+                   AND (l.expires_at IS NULL OR l.expires_at > p_now)
+                   AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
+                 ORDER BY l.due_at, l.seq LIMIT p_limit)
+                UNION ALL
+                (SELECT l.due_at, l.seq, l.attempt, l.id, l.crashes, l.ordering_key, l.destination, l.failures,
+                        l.generation, l.reason, l.last_delay_ms
+                 FROM redrive.live AS l
+                 WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
+                   AND l.line IS NULL
+                   AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
+                   AND (l.expires_at IS NULL OR l.expires_at > p_now)
+                   AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
+                 ORDER BY l.due_at, l.seq LIMIT p_limit)
+                ORDER BY due_at, seq LIMIT p_limit
+            ) AS b
+        ) AS f
+    ) AS a CROSS JOIN LATERAL (
+        SELECT array_agg(listed.seq) AS seqs, array_agg(listed.attempt) AS attempts
         FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
-        WHERE c.highest >= (SELECT min(f.seq) FROM found AS f) AND c.lowest <= (SELECT max(f.seq) FROM found AS f)
-        UNION ALL
-        SELECT * FROM unnest(p_taken, p_taken_attempts)
-    ), free AS (
-        SELECT f.*, CASE WHEN f.destination IS NOT NULL AND redrive.is_gated(f.destination, p_limited)
-                         THEN f.destination END AS gate
-        FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
-    )
-    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at),
-           array_agg(f.suspect) FILTER (WHERE p_special), array_agg(f.ordering_key) FILTER (WHERE p_special),
-           array_agg(f.gate) FILTER (WHERE p_special), array_agg(f.failures > 0) FILTER (WHERE p_special),
-           bool_or(f.suspect OR f.ordering_key IS NOT NULL OR f.gate IS NOT NULL), (SELECT count(*) FROM found),
-           (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
-    INTO seqs, attempts, dues, suspects, keys, gates, retries, special, seen, last
-    FROM free AS f;
+        WHERE c.highest >= a.lowest AND c.lowest <= a.highest
+    ) AS r;
+    IF seen = 0 THEN
+        RETURN;
+    END IF;
+    last := ARRAY[dues[seen], seqs[seen]];
+    IF v_running IS NULL AND cardinality(p_taken) = 0 THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due), array_agg(f.id),
+           array_agg(f.suspect) FILTER (WHERE p_special), array_agg(f.key) FILTER (WHERE p_special),
+           array_agg(f.gate) FILTER (WHERE p_special), array_agg(f.retry) FILTER (WHERE p_special)
+    INTO seqs, attempts, dues, ids, suspects, keys, gates, retries
+    FROM unnest(seqs, attempts, dues, ids, suspects, keys, gates, retries)
+        AS f (seq, attempt, due, id, suspect, key, gate, retry)
+    WHERE (f.seq, f.attempt) NOT IN (
+        SELECT * FROM unnest(v_running || p_taken, v_running_attempts || p_taken_attempts));
 END $$;
 
 -- Whether its ordering key lets a job go. If not, it is held until an ending lets it go.
@@ -84,7 +108,7 @@ CREATE FUNCTION redrive.take_turn(
     p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint,
     OUT goes boolean, OUT freed boolean
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_before record;
@@ -116,6 +140,7 @@ CREATE FUNCTION redrive.claim(
     OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT gates text, OUT moved text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     -- What the cursor has passed may still be committed by someone slow: it stays this far behind. All before it is
@@ -123,6 +148,8 @@ DECLARE
     c_late   CONSTANT bigint := 100;
     c_held   CONSTANT integer := 1000;
     v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
+    -- As long as all of them are fresh.
+    v_ids uuid[] := '{}';  v_dues bigint[] := '{}';
     v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
     v_suspect boolean := p_suspect;
     v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
@@ -253,6 +280,9 @@ BEGIN
                     v_taken := least(v_room, v_free);
                     v_seqs := v_seqs || v_found.seqs[1:v_taken];
                     v_attempts := v_attempts || v_found.attempts[1:v_taken];
+                    IF v_found.fresh THEN
+                        v_ids := v_ids || v_found.ids[1:v_taken];  v_dues := v_dues || v_found.dues[1:v_taken];
+                    END IF;
                     v_room := v_room - v_taken;
                     v_at := CASE WHEN v_taken < v_free THEN ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]
                                  ELSE coalesce(v_found.last, v_at) END;
@@ -329,7 +359,7 @@ BEGIN
                 IF v_found.seen < v_limit THEN
                     v_at := redrive.later(v_end, v_at);
                     v_turn := v_at;
-                    EXIT WHEN v_sweep OR v_began - v_cursor.swept_at < greatest(250, 10 * v_cursor.sweep_ms);
+                    EXIT WHEN v_room = 0 OR v_sweep OR v_began - v_cursor.swept_at < greatest(250, 10 * v_cursor.sweep_ms);
                     -- Room is left: what the cursor has passed, but for what has just been taken.
                     v_sweep := true;
                     v_end := v_at;
@@ -358,8 +388,12 @@ BEGIN
         gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_calls, g_retries, g_full, v_lanes);
     END IF;
     IF cardinality(v_seqs) > 0 THEN
-        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
-        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts FROM unnest(v_seqs) AS s;
+        IF cardinality(v_ids) < cardinality(v_seqs) THEN
+            v_ids := NULL;  v_dues := NULL;
+        END IF;
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts, ids, dues)
+        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts, v_ids, v_dues
+        FROM unnest(v_seqs) AS s;
     END IF;
     IF v_alone IS NOT NULL THEN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
@@ -414,6 +448,7 @@ $$;
 -- Calls to a destination that are under way.
 CREATE FUNCTION redrive.calls_to(p_name text) RETURNS integer LANGUAGE sql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
     SELECT count(*)::integer
     FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
@@ -428,7 +463,7 @@ CREATE FUNCTION redrive.next_in_line(
     OUT seqs bigint[], OUT attempts integer[], OUT alone bigint, OUT alone_attempt integer, OUT ordered boolean,
     OUT firsts integer, OUT again integer, OUT more boolean, OUT running text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_row record;  v_turn record;  v_taken bigint[] := '{}';
@@ -476,7 +511,7 @@ CREATE FUNCTION redrive.let_go(
     p_gates jsonb, p_names text[], p_firsts integer[], p_again integer[], p_left integer[],
     p_left_retries integer[], p_full boolean[], p_queues integer[]
 ) RETURNS text LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     UPDATE redrive.gates AS g
@@ -538,7 +573,7 @@ END $$;
 
 -- When the time of the first job of a queue that does not run is over.
 CREATE FUNCTION redrive.next_expiry(p_queue integer, p_suspect boolean) RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN (
@@ -551,6 +586,7 @@ END $$;
 -- The ordering keys of which a job runs.
 CREATE FUNCTION redrive.keys_running(p_queue integer) RETURNS text[] LANGUAGE sql
 SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
     SELECT coalesce(array_agg(DISTINCT l.ordering_key), '{}')
     FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
@@ -590,28 +626,62 @@ CREATE FUNCTION redrive.rest(j redrive.jobs) RETURNS text LANGUAGE sql STABLE AS
         'revived_at', j.revived_at, 'external', j.external)::text
 $$;
 
--- What claimed jobs are. One that was taken away meanwhile is left out. What most jobs do not have is one column.
+-- What a job is, without where it stands. What most jobs do not have is one column.
+CREATE VIEW redrive.contents AS
+SELECT j.id, j.seq, j.run_at, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind, j.payload,
+       CASE WHEN j.unique_key IS NULL AND j.ordering_key IS NULL AND j.labels IS NULL AND j.destination IS NULL
+                 AND j.deadline IS NULL AND j.start_by IS NULL AND j.timeout_ms IS NULL AND j.revived_at IS NULL
+                 AND j.parent IS NULL AND NOT j.external
+            THEN NULL ELSE redrive.rest(j) END AS rest
+FROM redrive.jobs AS j;
+
+-- The millisecond in which an id was made.
+CREATE FUNCTION redrive.made_at(p_id uuid) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+    SELECT ('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint
+$$;
+
+-- What claimed jobs are, in no order: which of them a claim lists, and where, is in its row. One that was taken away
+-- meanwhile is left out. Where a claim says that its jobs are fresh, only what they are is read, unless they come from
+-- many days: each day is looked through for all of them.
 CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE (
-    claim uuid, place bigint, claimed_at bigint, seq bigint, due_at bigint, attempt integer, id uuid, queue integer,
-    priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text,
-    counters integer[], reason text, last_delay_ms bigint
+    seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer,
+    created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text,
+    last_delay_ms bigint
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    c_days CONSTANT bigint := 3 * 86400000;
+    v_claim record;  v_first uuid;  v_last uuid;  v_read bigint;
 BEGIN
-    RETURN QUERY
-    SELECT c.id, listed.place, c.claimed_at, l.seq, l.due_at, l.attempt, l.id, l.queue, l.priority, j.policy,
-           j.created_at, j.checksum, j.kind, j.payload,
-           CASE WHEN j.unique_key IS NULL AND j.ordering_key IS NULL AND j.labels IS NULL AND j.destination IS NULL
-                     AND j.deadline IS NULL AND j.start_by IS NULL AND j.timeout_ms IS NULL AND j.revived_at IS NULL
-                     AND j.parent IS NULL AND NOT j.external
-                THEN NULL ELSE redrive.rest(j) END,
-           CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
-                ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
-           CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
-    FROM redrive.claims AS c
-    CROSS JOIN LATERAL unnest(c.seqs, c.attempts) WITH ORDINALITY AS listed (seq, attempt, place)
-    JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
-    LEFT JOIN redrive.jobs AS j ON j.id = l.id
-    WHERE c.id = ANY (p_claims);
+    FOR v_claim IN
+        SELECT c.seqs, CASE WHEN c.unsettled = cardinality(c.seqs) AND c.lost = '{}' THEN c.ids END AS ids
+        FROM redrive.claims AS c WHERE c.id = ANY (p_claims)
+    LOOP
+        v_read := 0;
+        IF v_claim.ids IS NOT NULL THEN
+            v_first := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i LIMIT 1);
+            v_last := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i DESC LIMIT 1);
+            IF redrive.made_at(v_last) - redrive.made_at(v_first) < c_days THEN
+                RETURN QUERY
+                SELECT j.seq, j.run_at, 0, j.id, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind,
+                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint
+                FROM redrive.contents AS j
+                WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (v_claim.ids);
+                GET DIAGNOSTICS v_read = ROW_COUNT;
+            END IF;
+        END IF;
+        IF v_read < cardinality(v_claim.seqs) THEN
+            RETURN QUERY
+            SELECT l.seq, l.due_at, l.attempt, l.id, l.queue, l.priority, j.policy, j.created_at, j.checksum, j.kind,
+                   j.payload, j.rest,
+                   CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
+                        ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
+                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
+            FROM redrive.live AS l LEFT JOIN redrive.contents AS j ON j.id = l.id
+            -- Of what has been read already, only what was not found is left.
+            WHERE l.seq = ANY (v_claim.seqs) AND (v_read = 0 OR j.id IS NULL);
+        END IF;
+    END LOOP;
 END $$;

@@ -5,7 +5,8 @@ CREATE FUNCTION redrive.settle(
     -- Lanes of queues whose order hangs on these endings; the claims, and how many of each are settled.
     p_lanes integer[], p_claims uuid[], p_counts integer[],
     -- Succeeded with nothing special.
-    p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[],
+    p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[], p_ids uuid[], p_queues integer[],
+    p_failures integer[],
     -- Those that wait again.
     p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[],
     p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[],
@@ -35,9 +36,10 @@ CREATE FUNCTION redrive.settle(
     p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]
 ) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_count bigint;  v_paused integer[];
+    v_count bigint;  v_paused integer[];  v_ended bigint := 0;  v_fence integer;
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -72,18 +74,20 @@ BEGIN
         RAISE EXCEPTION 'a claim is gone' USING ERRCODE = 'RD409';
     END IF;
     IF cardinality(p_seqs) > 0 THEN
-        WITH ended AS (
+        -- One attempt after the other: to name the places alone is quicker than to name each with its attempt.
+        FOR v_fence IN SELECT DISTINCT f FROM unnest(p_fences) AS f ORDER BY f LOOP
             DELETE FROM redrive.live AS l
-            USING unnest(p_seqs, p_fences, p_started, p_ended) AS s (seq, fence, started_at, ended_at)
-            WHERE l.seq = s.seq AND l.attempt = s.fence
-            RETURNING l.seq, l.id, l.queue, l.attempt, l.failures, s.started_at, s.ended_at
-        )
-        INSERT INTO redrive.done (seq, id, queue, attempt, failures, started_at, finished_at)
-        SELECT e.seq, e.id, e.queue, e.attempt + 1, e.failures, e.started_at, e.ended_at FROM ended AS e;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        IF v_count <> cardinality(p_seqs) THEN
+            WHERE l.seq = ANY (redrive.places_at(p_seqs, p_fences, v_fence)) AND l.attempt = v_fence;
+            GET DIAGNOSTICS v_count = ROW_COUNT;
+            v_ended := v_ended + v_count;
+        END LOOP;
+        IF v_ended <> cardinality(p_seqs) THEN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
         END IF;
+        INSERT INTO redrive.done (seq, id, queue, attempt, failures, started_at, finished_at)
+        SELECT e.seq, e.id, e.queue, e.fence + 1, e.failures, e.started_at, e.ended_at
+        FROM unnest(p_seqs, p_ids, p_queues, p_fences, p_failures, p_started, p_ended)
+            AS e (seq, id, queue, fence, failures, started_at, ended_at);
     END IF;
     IF cardinality(p_w_seq) > 0 THEN
         UPDATE redrive.live AS l
@@ -173,9 +177,19 @@ BEGIN
                          p_note_message);
 END $$;
 
+-- The places of those that end at this attempt.
+CREATE FUNCTION redrive.places_at(p_seqs bigint[], p_fences integer[], p_fence integer) RETURNS bigint[]
+LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+    IF p_fence = ALL (p_fences) THEN
+        RETURN p_seqs;
+    END IF;
+    RETURN ARRAY(SELECT s.seq FROM unnest(p_seqs, p_fences) AS s (seq, fence) WHERE s.fence = p_fence);
+END $$;
+
 -- After an ending: the first of those that waited for their turn may try again. Needs the lane.
 CREATE FUNCTION redrive.let_next_go(p_queue integer, p_key text) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     UPDATE redrive.live SET held = false WHERE seq = (
@@ -200,6 +214,7 @@ END $$;
 CREATE FUNCTION redrive.lost(p_claims uuid[], p_seqs bigint[], p_attempts integer[]) RETURNS integer[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN (

@@ -243,6 +243,7 @@ CREATE FUNCTION redrive.bring_back_one(p_seq bigint, p_id uuid, p_attempt intege
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_there boolean;
@@ -292,6 +293,7 @@ CREATE FUNCTION redrive.calls_to(p_name text) RETURNS integer
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
     SELECT count(*)::integer
     FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
@@ -304,6 +306,7 @@ CREATE FUNCTION redrive.cancel_one(p_seq bigint, p_id uuid, p_state text, p_atte
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_claim uuid;  v_live redrive.live;  v_ran boolean;
@@ -350,6 +353,7 @@ CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queue
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     -- What the cursor has passed may still be committed by someone slow: it stays this far behind. All before it is
@@ -357,6 +361,8 @@ DECLARE
     c_late   CONSTANT bigint := 100;
     c_held   CONSTANT integer := 1000;
     v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
+    -- As long as all of them are fresh.
+    v_ids uuid[] := '{}';  v_dues bigint[] := '{}';
     v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
     v_suspect boolean := p_suspect;
     v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
@@ -487,6 +493,9 @@ BEGIN
                     v_taken := least(v_room, v_free);
                     v_seqs := v_seqs || v_found.seqs[1:v_taken];
                     v_attempts := v_attempts || v_found.attempts[1:v_taken];
+                    IF v_found.fresh THEN
+                        v_ids := v_ids || v_found.ids[1:v_taken];  v_dues := v_dues || v_found.dues[1:v_taken];
+                    END IF;
                     v_room := v_room - v_taken;
                     v_at := CASE WHEN v_taken < v_free THEN ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]
                                  ELSE coalesce(v_found.last, v_at) END;
@@ -563,7 +572,7 @@ BEGIN
                 IF v_found.seen < v_limit THEN
                     v_at := redrive.later(v_end, v_at);
                     v_turn := v_at;
-                    EXIT WHEN v_sweep OR v_began - v_cursor.swept_at < greatest(250, 10 * v_cursor.sweep_ms);
+                    EXIT WHEN v_room = 0 OR v_sweep OR v_began - v_cursor.swept_at < greatest(250, 10 * v_cursor.sweep_ms);
                     -- Room is left: what the cursor has passed, but for what has just been taken.
                     v_sweep := true;
                     v_end := v_at;
@@ -592,8 +601,12 @@ BEGIN
         gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_calls, g_retries, g_full, v_lanes);
     END IF;
     IF cardinality(v_seqs) > 0 THEN
-        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
-        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts FROM unnest(v_seqs) AS s;
+        IF cardinality(v_ids) < cardinality(v_seqs) THEN
+            v_ids := NULL;  v_dues := NULL;
+        END IF;
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts, ids, dues)
+        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts, v_ids, v_dues
+        FROM unnest(v_seqs) AS s;
     END IF;
     IF v_alone IS NOT NULL THEN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
@@ -604,30 +617,48 @@ BEGIN
     WHERE q.name = ANY (p_queues);
 END $$;
 
-CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(claim uuid, place bigint, claimed_at bigint, seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint)
+CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+DECLARE
+    c_days CONSTANT bigint := 3 * 86400000;
+    v_claim record;  v_first uuid;  v_last uuid;  v_read bigint;
 BEGIN
-    RETURN QUERY
-    SELECT c.id, listed.place, c.claimed_at, l.seq, l.due_at, l.attempt, l.id, l.queue, l.priority, j.policy,
-           j.created_at, j.checksum, j.kind, j.payload,
-           CASE WHEN j.unique_key IS NULL AND j.ordering_key IS NULL AND j.labels IS NULL AND j.destination IS NULL
-                     AND j.deadline IS NULL AND j.start_by IS NULL AND j.timeout_ms IS NULL AND j.revived_at IS NULL
-                     AND j.parent IS NULL AND NOT j.external
-                THEN NULL ELSE redrive.rest(j) END,
-           CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
-                ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
-           CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
-    FROM redrive.claims AS c
-    CROSS JOIN LATERAL unnest(c.seqs, c.attempts) WITH ORDINALITY AS listed (seq, attempt, place)
-    JOIN redrive.live AS l ON l.seq = listed.seq AND l.attempt = listed.attempt
-    LEFT JOIN redrive.jobs AS j ON j.id = l.id
-    WHERE c.id = ANY (p_claims);
+    FOR v_claim IN
+        SELECT c.seqs, CASE WHEN c.unsettled = cardinality(c.seqs) AND c.lost = '{}' THEN c.ids END AS ids
+        FROM redrive.claims AS c WHERE c.id = ANY (p_claims)
+    LOOP
+        v_read := 0;
+        IF v_claim.ids IS NOT NULL THEN
+            v_first := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i LIMIT 1);
+            v_last := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i DESC LIMIT 1);
+            IF redrive.made_at(v_last) - redrive.made_at(v_first) < c_days THEN
+                RETURN QUERY
+                SELECT j.seq, j.run_at, 0, j.id, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind,
+                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint
+                FROM redrive.contents AS j
+                WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (v_claim.ids);
+                GET DIAGNOSTICS v_read = ROW_COUNT;
+            END IF;
+        END IF;
+        IF v_read < cardinality(v_claim.seqs) THEN
+            RETURN QUERY
+            SELECT l.seq, l.due_at, l.attempt, l.id, l.queue, l.priority, j.policy, j.created_at, j.checksum, j.kind,
+                   j.payload, j.rest,
+                   CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
+                        ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
+                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
+            FROM redrive.live AS l LEFT JOIN redrive.contents AS j ON j.id = l.id
+            -- Of what has been read already, only what was not found is left.
+            WHERE l.seq = ANY (v_claim.seqs) AND (v_read = 0 OR j.id IS NULL);
+        END IF;
+    END LOOP;
 END $$;
 
 CREATE FUNCTION redrive.count_mistakes(p_path text, p_value jsonb) RETURNS text[]
@@ -791,6 +822,7 @@ CREATE FUNCTION redrive.forget(p_succeeded bigint, p_cancelled bigint, p_dead bi
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_row record;  v_count bigint := 0;
@@ -815,6 +847,7 @@ CREATE FUNCTION redrive.forget_one(p_seq bigint, p_id uuid) RETURNS text
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_there boolean;
@@ -869,6 +902,7 @@ CREATE FUNCTION redrive.hasten_one(p_seq bigint, p_attempt integer, p_at bigint,
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
     UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason, line = NULL
@@ -941,6 +975,7 @@ CREATE FUNCTION redrive.keys_running(p_queue integer) RETURNS text[]
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
     SELECT coalesce(array_agg(DISTINCT l.ordering_key), '{}')
     FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
@@ -1003,6 +1038,7 @@ CREATE FUNCTION redrive.let_go(p_gates jsonb, p_names text[], p_firsts integer[]
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
     UPDATE redrive.gates AS g
@@ -1077,6 +1113,7 @@ CREATE FUNCTION redrive.let_next_go(p_queue integer, p_key text) RETURNS void
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
     UPDATE redrive.live SET held = false WHERE seq = (
@@ -1119,6 +1156,7 @@ CREATE FUNCTION redrive.lost(p_claims uuid[], p_seqs bigint[], p_attempts intege
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
     RETURN (
@@ -1128,6 +1166,12 @@ BEGIN
         LEFT JOIN redrive.live AS l ON l.seq = s.seq AND l.attempt = s.attempt
         WHERE c.id IS NULL OR l.seq IS NULL);
 END $$;
+
+CREATE FUNCTION redrive.made_at(p_id uuid) RETURNS bigint
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    SELECT ('x' || left(replace(p_id::text, '-', ''), 12))::bit(48)::bigint
+$$;
 
 CREATE FUNCTION redrive.made_job(p_new jsonb, p_now bigint) RETURNS jsonb
     LANGUAGE plpgsql
@@ -1329,6 +1373,7 @@ CREATE FUNCTION redrive.next_expiry(p_queue integer, p_suspect boolean) RETURNS 
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
     RETURN (
@@ -1338,53 +1383,76 @@ BEGIN
         ORDER BY l.expires_at LIMIT 1);
 END $$;
 
-CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[], p_taken bigint[], p_taken_attempts integer[], p_limited text[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT suspects boolean[], OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
+CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[], p_taken bigint[], p_taken_attempts integer[], p_limited text[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT ids uuid[], OUT suspects boolean[], OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT fresh boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+DECLARE
+    v_running bigint[];  v_running_attempts integer[];
 BEGIN
-    WITH found AS MATERIALIZED (
-        SELECT * FROM (
-            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key, l.destination, l.failures
-             FROM redrive.live AS l
-             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL AND l.line IS NULL
-               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
-               AND (l.expires_at IS NULL OR l.expires_at > p_now)
-               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
-             ORDER BY l.due_at, l.seq LIMIT p_limit)
-            UNION ALL
-            (SELECT l.due_at, l.seq, l.attempt, l.crashes > 0, l.ordering_key, l.destination, l.failures
-             FROM redrive.live AS l
-             WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
-               AND l.line IS NULL
-               AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
-               AND (l.expires_at IS NULL OR l.expires_at > p_now)
-               AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
-             ORDER BY l.due_at, l.seq LIMIT p_limit)
-        ) AS both_kinds
-        ORDER BY due_at, seq LIMIT p_limit
-    ), runs AS MATERIALIZED (
-        SELECT listed.seq, listed.attempt
+    -- One statement, and so one snapshot: between two, a job could be settled and its claim be gone.
+    SELECT a.seqs, a.attempts, a.dues, a.ids, a.suspects, a.keys, a.gates, a.retries, a.special, a.fresh, a.seen,
+           r.seqs, r.attempts
+    INTO seqs, attempts, dues, ids, suspects, keys, gates, retries, special, fresh, seen, v_running, v_running_attempts
+    FROM (
+        SELECT array_agg(f.seq) AS seqs, array_agg(f.attempt) AS attempts, array_agg(f.due_at) AS dues,
+               array_agg(f.id) AS ids, array_agg(f.crashes > 0) FILTER (WHERE p_special) AS suspects,
+               array_agg(f.ordering_key) FILTER (WHERE p_special) AS keys,
+               array_agg(f.gate) FILTER (WHERE p_special) AS gates,
+               array_agg(f.failures > 0) FILTER (WHERE p_special) AS retries,
+               bool_or(f.crashes > 0 OR f.ordering_key IS NOT NULL OR f.gate IS NOT NULL) AS special,
+               bool_and(f.attempt + f.generation = 0 AND f.reason IS NULL AND f.last_delay_ms IS NULL) AS fresh,
+               count(*) AS seen, min(f.seq) AS lowest, max(f.seq) AS highest
+        FROM (
+            SELECT b.*, CASE WHEN b.destination IS NOT NULL AND redrive.is_gated(b.destination, p_limited)
+                             THEN b.destination END AS gate
+            FROM (
+                (SELECT l.due_at, l.seq, l.attempt, l.id, l.crashes, l.ordering_key, l.destination, l.failures,
+                        l.generation, l.reason, l.last_delay_ms
+                 FROM redrive.live AS l
+                 WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL AND l.line IS NULL
+                   AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_due, p_seq)
+                   AND (l.expires_at IS NULL OR l.expires_at > p_now)
+                   AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
+                 ORDER BY l.due_at, l.seq LIMIT p_limit)
+                UNION ALL
+                (SELECT l.due_at, l.seq, l.attempt, l.id, l.crashes, l.ordering_key, l.destination, l.failures,
+                        l.generation, l.reason, l.last_delay_ms
+                 FROM redrive.live AS l
+                 WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held
+                   AND l.line IS NULL
+                   AND l.due_at <= p_until AND (l.due_at, l.seq) > (p_turn_due, p_turn_seq)
+                   AND (l.expires_at IS NULL OR l.expires_at > p_now)
+                   AND (p_kinds IS NULL OR (SELECT j.kind FROM redrive.jobs AS j WHERE j.id = l.id) = ANY (p_kinds))
+                 ORDER BY l.due_at, l.seq LIMIT p_limit)
+                ORDER BY due_at, seq LIMIT p_limit
+            ) AS b
+        ) AS f
+    ) AS a CROSS JOIN LATERAL (
+        SELECT array_agg(listed.seq) AS seqs, array_agg(listed.attempt) AS attempts
         FROM redrive.claims AS c CROSS JOIN LATERAL unnest(c.seqs, c.attempts) AS listed (seq, attempt)
-        WHERE c.highest >= (SELECT min(f.seq) FROM found AS f) AND c.lowest <= (SELECT max(f.seq) FROM found AS f)
-        UNION ALL
-        SELECT * FROM unnest(p_taken, p_taken_attempts)
-    ), free AS (
-        SELECT f.*, CASE WHEN f.destination IS NOT NULL AND redrive.is_gated(f.destination, p_limited)
-                         THEN f.destination END AS gate
-        FROM found AS f WHERE (f.seq, f.attempt) NOT IN (SELECT r.seq, r.attempt FROM runs AS r)
-    )
-    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due_at),
-           array_agg(f.suspect) FILTER (WHERE p_special), array_agg(f.ordering_key) FILTER (WHERE p_special),
-           array_agg(f.gate) FILTER (WHERE p_special), array_agg(f.failures > 0) FILTER (WHERE p_special),
-           bool_or(f.suspect OR f.ordering_key IS NOT NULL OR f.gate IS NOT NULL), (SELECT count(*) FROM found),
-           (SELECT ARRAY[l.due_at, l.seq] FROM found AS l ORDER BY l.due_at DESC, l.seq DESC LIMIT 1)
-    INTO seqs, attempts, dues, suspects, keys, gates, retries, special, seen, last
-    FROM free AS f;
+        WHERE c.highest >= a.lowest AND c.lowest <= a.highest
+    ) AS r;
+    IF seen = 0 THEN
+        RETURN;
+    END IF;
+    last := ARRAY[dues[seen], seqs[seen]];
+    IF v_running IS NULL AND cardinality(p_taken) = 0 THEN
+        RETURN;
+    END IF;
+    SELECT array_agg(f.seq), array_agg(f.attempt), array_agg(f.due), array_agg(f.id),
+           array_agg(f.suspect) FILTER (WHERE p_special), array_agg(f.key) FILTER (WHERE p_special),
+           array_agg(f.gate) FILTER (WHERE p_special), array_agg(f.retry) FILTER (WHERE p_special)
+    INTO seqs, attempts, dues, ids, suspects, keys, gates, retries
+    FROM unnest(seqs, attempts, dues, ids, suspects, keys, gates, retries)
+        AS f (seq, attempt, due, id, suspect, key, gate, retry)
+    WHERE (f.seq, f.attempt) NOT IN (
+        SELECT * FROM unnest(v_running || p_taken, v_running_attempts || p_taken_attempts));
 END $$;
 
 CREATE FUNCTION redrive.next_in_line(p_queue integer, p_to text, p_limit integer, p_retries integer, p_kinds text[], p_suspect boolean, p_let_pass boolean, p_now bigint, p_running text[], OUT seqs bigint[], OUT attempts integer[], OUT alone bigint, OUT alone_attempt integer, OUT ordered boolean, OUT firsts integer, OUT again integer, OUT more boolean, OUT running text[]) RETURNS record
@@ -1392,6 +1460,7 @@ CREATE FUNCTION redrive.next_in_line(p_queue integer, p_to text, p_limit integer
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_row record;  v_turn record;  v_taken bigint[] := '{}';
@@ -1453,6 +1522,16 @@ CREATE FUNCTION redrive.now_ms() RETURNS bigint
     AS $$
     SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint
 $$;
+
+CREATE FUNCTION redrive.places_at(p_seqs bigint[], p_fences integer[], p_fence integer) RETURNS bigint[]
+    LANGUAGE plpgsql IMMUTABLE
+    AS $$
+BEGIN
+    IF p_fence = ALL (p_fences) THEN
+        RETURN p_seqs;
+    END IF;
+    RETURN ARRAY(SELECT s.seq FROM unnest(p_seqs, p_fences) AS s (seq, fence) WHERE s.fence = p_fence);
+END $$;
 
 CREATE FUNCTION redrive.policy_id(p_version integer, p_body text) RETURNS integer
     LANGUAGE plpgsql
@@ -1778,16 +1857,17 @@ BEGIN
     RETURN v_wrong;
 END $_$;
 
-CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[], p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[], p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[], p_w_expires bigint[], p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[], p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[], p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[], p_f_fingerprint text[], p_f_key text[], p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[], p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[], p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[], p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]) RETURNS void
+CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[], p_ids uuid[], p_queues integer[], p_failures integer[], p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[], p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[], p_w_expires bigint[], p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[], p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[], p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[], p_f_fingerprint text[], p_f_key text[], p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[], p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[], p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[], p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
-    v_count bigint;  v_paused integer[];
+    v_count bigint;  v_paused integer[];  v_ended bigint := 0;  v_fence integer;
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -1822,18 +1902,20 @@ BEGIN
         RAISE EXCEPTION 'a claim is gone' USING ERRCODE = 'RD409';
     END IF;
     IF cardinality(p_seqs) > 0 THEN
-        WITH ended AS (
+        -- One attempt after the other: to name the places alone is quicker than to name each with its attempt.
+        FOR v_fence IN SELECT DISTINCT f FROM unnest(p_fences) AS f ORDER BY f LOOP
             DELETE FROM redrive.live AS l
-            USING unnest(p_seqs, p_fences, p_started, p_ended) AS s (seq, fence, started_at, ended_at)
-            WHERE l.seq = s.seq AND l.attempt = s.fence
-            RETURNING l.seq, l.id, l.queue, l.attempt, l.failures, s.started_at, s.ended_at
-        )
-        INSERT INTO redrive.done (seq, id, queue, attempt, failures, started_at, finished_at)
-        SELECT e.seq, e.id, e.queue, e.attempt + 1, e.failures, e.started_at, e.ended_at FROM ended AS e;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        IF v_count <> cardinality(p_seqs) THEN
+            WHERE l.seq = ANY (redrive.places_at(p_seqs, p_fences, v_fence)) AND l.attempt = v_fence;
+            GET DIAGNOSTICS v_count = ROW_COUNT;
+            v_ended := v_ended + v_count;
+        END LOOP;
+        IF v_ended <> cardinality(p_seqs) THEN
             RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
         END IF;
+        INSERT INTO redrive.done (seq, id, queue, attempt, failures, started_at, finished_at)
+        SELECT e.seq, e.id, e.queue, e.fence + 1, e.failures, e.started_at, e.ended_at
+        FROM unnest(p_seqs, p_ids, p_queues, p_fences, p_failures, p_started, p_ended)
+            AS e (seq, id, queue, fence, failures, started_at, ended_at);
     END IF;
     IF cardinality(p_w_seq) > 0 THEN
         UPDATE redrive.live AS l
@@ -1969,6 +2051,7 @@ CREATE FUNCTION redrive.steer(p_lanes integer[], p_jobs jsonb, p_tally jsonb, OU
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_job record;  v_answer text;
@@ -2011,6 +2094,7 @@ CREATE FUNCTION redrive.take_turn(p_queue integer, p_key text, p_seq bigint, p_l
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_before record;
@@ -2202,12 +2286,33 @@ CREATE TABLE redrive.claims (
     ordered boolean NOT NULL,
     seqs bigint[] NOT NULL,
     attempts integer[] NOT NULL,
+    ids uuid[],
+    dues bigint[],
     lost bigint[] DEFAULT '{}'::bigint[] NOT NULL,
     lost_jobs uuid[] DEFAULT '{}'::uuid[] NOT NULL
 )
 WITH (fillfactor='70');
 ALTER TABLE ONLY redrive.claims ALTER COLUMN seqs SET STORAGE EXTERNAL;
 ALTER TABLE ONLY redrive.claims ALTER COLUMN attempts SET STORAGE EXTERNAL;
+ALTER TABLE ONLY redrive.claims ALTER COLUMN ids SET STORAGE EXTERNAL;
+ALTER TABLE ONLY redrive.claims ALTER COLUMN dues SET STORAGE EXTERNAL;
+
+CREATE VIEW redrive.contents AS
+ SELECT j.id,
+    j.seq,
+    j.run_at,
+    j.queue,
+    j.priority,
+    j.policy,
+    j.created_at,
+    j.checksum,
+    j.kind,
+    j.payload,
+        CASE
+            WHEN ((j.unique_key IS NULL) AND (j.ordering_key IS NULL) AND (j.labels IS NULL) AND (j.destination IS NULL) AND (j.deadline IS NULL) AND (j.start_by IS NULL) AND (j.timeout_ms IS NULL) AND (j.revived_at IS NULL) AND (j.parent IS NULL) AND (NOT j.external)) THEN NULL::text
+            ELSE redrive.rest(j.*)
+        END AS rest
+   FROM redrive.jobs j;
 
 CREATE UNLOGGED TABLE redrive.cursors (
     queue integer NOT NULL,

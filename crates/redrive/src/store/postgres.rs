@@ -23,7 +23,7 @@ pub(crate) mod transaction;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_postgres::Config;
 use tokio_postgres::types::Type;
@@ -59,8 +59,7 @@ struct Inner {
     changes: watch::Sender<u64>,
     held: operations::Held,
     gating: gating::Gating,
-    /// Something came in that other processes may be waiting for.
-    news: Notify,
+    news: listen::News,
     /// Tells one's own notifications from others'.
     name: String,
     clock: Clock,
@@ -151,7 +150,7 @@ impl PostgresStore {
             changes: watch::Sender::new(0),
             held: operations::Held::default(),
             gating: gating::Gating::default(),
-            news: Notify::new(),
+            news: listen::News::default(),
             name: format!("{:016x}", Rng::from_os().next_u64()),
             clock,
             followed,
@@ -245,7 +244,7 @@ impl Inner {
     /// Something may be claimable, here and in other processes.
     fn tell_others(&self) {
         self.woke();
-        self.news.notify_one();
+        self.news.arrived();
     }
 }
 

@@ -1,24 +1,28 @@
-//! Jobs are handed out: one round trip that locks lanes, reads what is due and writes one row; a second, sent behind it
-//! without waiting, that reads what the jobs are when no lane is locked any more.
+//! Jobs are handed out: one statement that locks lanes, reads what is due and writes one row; two more, sent behind it
+//! without waiting, that read that row and what the jobs are when no lane is locked any more.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::codec::{column, job_id, ledger, only};
+use super::codec::{as_i32, column, job_id, ledger, only};
+use super::database::Argument;
 use super::fault::Fault;
 use super::{Inner, settle};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
-use crate::job::{Job, Ledger, State};
+use crate::job::{Job, Ledger, Reason, State};
 use crate::machine;
 use crate::queue::OnRetry;
 use crate::store::{Claim, ClaimId, Claimed, Lease, by_itself};
 
 /// How often a claim is decided anew because gates are others than they were.
 const DECISIONS_MAX: u32 = 4;
+/// Which jobs claims list, and what those are.
+const LISTS: &str = include_str!("lists.sql");
+const CLAIMED: &str = include_str!("claimed.sql");
 
 impl Inner {
     pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
@@ -34,11 +38,11 @@ impl Inner {
         let kinds: Option<Vec<&str>> =
             claim.kinds.as_ref().map(|kinds| kinds.iter().map(|kind| &**kind).collect());
         let mut tries = 0;
-        let (answer, rows) = loop {
+        let (answer, lists, rows) = loop {
             let (limited, gates) = self.gating.offers(now);
-            let (answer, rows) = self
+            let [answer, lists, rows] = self
                 .database
-                .two(
+                .three(
                     (
                         include_str!("claim.sql"),
                         &[
@@ -55,7 +59,8 @@ impl Inner {
                             (&gates, Type::TEXT),
                         ],
                     ),
-                    (include_str!("claimed.sql"), &[(&&ids[..], Type::UUID_ARRAY)]),
+                    [LISTS, CLAIMED],
+                    &[(&&ids[..], Type::UUID_ARRAY)],
                 )
                 .await?;
             let unknown = {
@@ -71,7 +76,7 @@ impl Inner {
             // has been handed out under these ids.
             let is_ready = self.gating.next_at(now).is_some_and(|at| at <= now);
             if tries == DECISIONS_MAX || !is_ready || !rows.is_empty() {
-                break (answer, rows);
+                break (answer, lists, rows);
             }
         };
         let answer = only(&answer)?;
@@ -81,7 +86,7 @@ impl Inner {
                 .with_hint("register again under a new id")
                 .into());
         }
-        let mut found = self.listed(rows).await?;
+        let mut found = self.listed(&lists, &rows).await?;
         self.bury(&found.corrupt, now).await?;
         if word == "again" {
             // The answer to the same claim was lost: it is given again, but for what is no longer its holder's.
@@ -100,39 +105,49 @@ impl Inner {
     }
 
     /// Reads what claims list, in their order. The jobs wait, as far as their state says.
-    pub(super) async fn listed(&self, mut rows: Vec<Row>) -> Result<Listed, Fault> {
-        self.names.learn(&self.database, &rows).await?;
-        rows.sort_by_key(|row| row.get::<_, i64>(column::PLACE));
+    async fn listed(&self, lists: &[Row], rows: &[Row]) -> Result<Listed, Fault> {
+        self.names.learn(&self.database, rows).await?;
+        let rows: HashMap<i64, &Row> = rows.iter().map(|row| (row.get(column::SEQ), row)).collect();
         let mut listed = Listed { jobs: Vec::with_capacity(rows.len()), corrupt: Vec::new() };
-        for row in &rows {
-            let claim = ClaimId(row.try_get::<_, Uuid>(column::CLAIM)?.as_u128());
-            match self.names.job(row)? {
-                Some(job) => {
-                    let lease = Lease { claim, job: job.id, seq: job.seq, attempt: job.ledger.attempt };
-                    listed.jobs.push((lease, job));
+        for list in lists {
+            let claim = ClaimId(list.try_get::<_, Uuid>(0)?.as_u128());
+            let (seqs, attempts): (Vec<i64>, Vec<i32>) = (list.try_get(2)?, list.try_get(3)?);
+            let dues: Vec<i64> = list.try_get::<_, Option<Vec<i64>>>(4)?.unwrap_or_default();
+            for (place, (seq, attempt)) in seqs.into_iter().zip(attempts).enumerate() {
+                // One that is not there, or is at another attempt, was taken away.
+                let Some(row) = rows.get(&seq) else { continue };
+                let ledger = ledger(row)?;
+                if as_i32(ledger.attempt) != attempt {
+                    continue;
                 }
-                None => {
-                    let ledger = ledger(row)?;
-                    let lease = Lease {
-                        claim,
-                        job: job_id(row.try_get(column::ID)?),
-                        seq: row.try_get(column::SEQ)?,
-                        attempt: ledger.attempt,
-                    };
-                    listed.corrupt.push((lease, ledger, row.try_get(column::QUEUE)?));
+                let job = job_id(row.try_get(column::ID)?);
+                let lease = Lease { claim, job, seq, attempt: ledger.attempt };
+                match self.names.job(row)? {
+                    Some(mut job) => {
+                        if let Some(due_at) = dues.get(place).copied().map(Timestamp::from_millis) {
+                            job.state = State::Waiting { due_at, reason: Reason::Scheduled };
+                        }
+                        listed.jobs.push((lease, job));
+                    }
+                    None => listed.corrupt.push((lease, ledger, row.try_get(column::QUEUE)?)),
                 }
             }
         }
         Ok(listed)
     }
 
-    /// What claims list, as it runs since they were made.
-    pub(super) async fn running(&self, rows: Vec<Row>) -> Result<Listed, Fault> {
-        let since: BTreeMap<i64, i64> =
-            rows.iter().map(|row| (row.get(column::SEQ), row.get(column::CLAIMED_AT))).collect();
-        let mut listed = self.listed(rows).await?;
+    /// What a holder holds, as it runs since it was claimed.
+    pub(super) async fn held_by(&self, holder: Uuid) -> Result<Listed, Fault> {
+        let claims = self.database.query(include_str!("held.sql"), &[(&holder, Type::UUID)]).await?;
+        let claims: Vec<Uuid> = claims.iter().map(|row| row.get(0)).collect();
+        let claims: [Argument<'_>; 1] = [(&claims, Type::UUID_ARRAY)];
+        let lists = self.database.query(LISTS, &claims).await?;
+        let since: HashMap<u128, i64> =
+            lists.iter().map(|list| (list.get::<_, Uuid>(0).as_u128(), list.get(1))).collect();
+        let rows = self.database.query(CLAIMED, &claims).await?;
+        let mut listed = self.listed(&lists, &rows).await?;
         for (lease, job) in &mut listed.jobs {
-            let since = since.get(&lease.seq).copied().unwrap_or_default();
+            let since = since.get(&lease.claim.0).copied().unwrap_or_default();
             job.state = State::Running { since: Timestamp::from_millis(since) };
         }
         Ok(listed)

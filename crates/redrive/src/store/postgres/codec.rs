@@ -196,26 +196,23 @@ impl Known {
 
 /// Where the columns of a job are in every row that has one: as `redrive.claimed` gives them.
 pub(super) mod column {
-    pub(in super::super) const CLAIM: usize = 0;
-    pub(in super::super) const PLACE: usize = 1;
-    pub(in super::super) const CLAIMED_AT: usize = 2;
-    pub(in super::super) const SEQ: usize = 3;
-    pub(super) const DUE_AT: usize = 4;
-    pub(super) const ATTEMPT: usize = 5;
-    pub(in super::super) const ID: usize = 6;
-    pub(in super::super) const QUEUE: usize = 7;
-    pub(super) const PRIORITY: usize = 8;
-    pub(super) const POLICY: usize = 9;
-    pub(super) const CREATED_AT: usize = 10;
-    pub(super) const CHECKSUM: usize = 11;
-    pub(super) const KIND: usize = 12;
-    pub(super) const PAYLOAD: usize = 13;
-    pub(super) const REST: usize = 14;
-    pub(super) const COUNTERS: usize = 15;
-    pub(super) const REASON: usize = 16;
-    pub(super) const LAST_DELAY: usize = 17;
-    /// How many there are; a list has the final state behind them.
-    pub(in super::super) const COUNT: usize = 18;
+    pub(in super::super) const SEQ: usize = 0;
+    pub(super) const DUE_AT: usize = 1;
+    pub(super) const ATTEMPT: usize = 2;
+    pub(in super::super) const ID: usize = 3;
+    pub(in super::super) const QUEUE: usize = 4;
+    pub(super) const PRIORITY: usize = 5;
+    pub(super) const POLICY: usize = 6;
+    pub(super) const CREATED_AT: usize = 7;
+    pub(super) const CHECKSUM: usize = 8;
+    pub(super) const KIND: usize = 9;
+    pub(super) const PAYLOAD: usize = 10;
+    pub(super) const REST: usize = 11;
+    pub(super) const COUNTERS: usize = 12;
+    pub(super) const REASON: usize = 13;
+    pub(super) const LAST_DELAY: usize = 14;
+    /// How many there are; a list has behind them since when it runs, and the final state.
+    pub(in super::super) const COUNT: usize = 15;
 }
 
 /// Counters. All but the first are zero if they are not there.

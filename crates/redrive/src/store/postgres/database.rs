@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use deadpool::managed::QueueMode;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Config, NoTls, Row};
@@ -29,6 +30,8 @@ impl Database {
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let pool = Pool::builder(Manager::from_config(config, NoTls, manager))
             .max_size(connections)
+            // The one that was used last: it knows the functions already.
+            .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .wait_timeout(Some(ANSWER_MAX))
             .create_timeout(Some(CONNECT_MAX))
@@ -74,19 +77,21 @@ impl Database {
         answer
     }
 
-    /// Two statements, sent one behind the other without waiting.
-    pub(super) async fn two(
+    /// A statement and two more, sent one behind the other without waiting.
+    pub(super) async fn three(
         &self,
-        (first, first_arguments): (&str, &[Argument<'_>]),
-        (second, second_arguments): (&str, &[Argument<'_>]),
-    ) -> Result<(Vec<Row>, Vec<Row>), Fault> {
+        (first, arguments): (&str, &[Argument<'_>]),
+        [second, third]: [&str; 2],
+        then: &[Argument<'_>],
+    ) -> Result<[Vec<Row>; 3], Fault> {
         let mut pauses = PAUSES.iter();
         loop {
             let client = self.connection().await?;
             let answer = in_time(async {
                 tokio::try_join!(
-                    client.query_typed(first, first_arguments),
-                    client.query_typed(second, second_arguments)
+                    client.query_typed(first, arguments),
+                    client.query_typed(second, then),
+                    client.query_typed(third, then)
                 )
             })
             .await;
@@ -96,7 +101,7 @@ impl Database {
                     let Some(pause) = pauses.next() else { return Err(fault) };
                     tokio::time::sleep(*pause).await;
                 }
-                answer => return answer,
+                answer => return answer.map(|(first, second, third)| [first, second, third]),
             }
         }
     }

@@ -10,10 +10,10 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use super::Inner;
 use super::codec::{attempt_json, job_id, job_json, tally_json};
 use super::database::Argument;
 use super::fault::Fault;
+use super::{Inner, listen};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::{Job, Ledger, OnConflict, Reason, State};
@@ -82,7 +82,6 @@ pub(super) async fn gather(inner: Arc<Inner>) {
         let jobs: Vec<&Admission> = calls.iter().flat_map(|call| &call.jobs).collect();
         match inner.put(&jobs).await {
             Ok(()) => {
-                inner.tell_others();
                 for Caller { jobs, reply } in calls {
                     let created = jobs.iter().map(|new| Enqueued { id: new.job.id, how: How::Created });
                     // A caller that went away does not need its answer.
@@ -133,7 +132,7 @@ impl Inner {
             .map(|(queue, count)| (*queue, tally_json(Tally { enqueued: *count, ..Tally::default() })))
             .unzip();
         let destination = columns.destination.iter().any(Option::is_some).then_some(&columns.destination);
-        let arguments: [Argument<'_>; 12] = [
+        let mut arguments: Vec<Argument<'_>> = vec![
             (&columns.id, Type::UUID_ARRAY),
             (&columns.queue, Type::INT4_ARRAY),
             (&columns.policy, Type::INT4_ARRAY),
@@ -147,7 +146,20 @@ impl Inner {
             (&tally, Type::TEXT_ARRAY),
             (&destination, Type::TEXT_ARRAY),
         ];
-        match self.database.query_again(include_str!("put.sql"), &arguments).await {
+        let mut sql = include_str!("put.sql");
+        let tells = self.news.may_tell();
+        if tells {
+            sql = include_str!("put_and_tell.sql");
+            arguments.extend([(&listen::CHANNEL as _, Type::TEXT), (&self.name as _, Type::TEXT)]);
+        }
+        let answer = self.database.query_again(sql, &arguments).await;
+        if tells {
+            self.woke();
+            self.news.told();
+        } else {
+            self.tell_others();
+        }
+        match answer {
             (Ok(_), _) => Ok(()),
             (Err(fault), again) if again || fault.is_passing() => Err(Before::Perhaps),
             _ => Err(Before::Never),

@@ -2,14 +2,16 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 
 use super::Inner;
 
-const CHANNEL: &str = "redrive";
+pub(super) const CHANNEL: &str = "redrive";
 /// Nobody waits for the disk to hear that something is there, which is on it already.
 const NOTIFY: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)";
 /// How often to look without having been woken.
@@ -18,6 +20,31 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NOTIFY_EVERY: Duration = Duration::from_millis(5);
 /// How long to wait before listening again after the connection was lost.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
+
+/// What other processes are to hear.
+#[derive(Default)]
+pub(super) struct News {
+    /// Something came in that others may be waiting for.
+    arrived: Notify,
+    /// Nobody was told for a moment: whoever writes next may tell it with its own commit, which is the quickest way.
+    free: AtomicBool,
+    told: Notify,
+}
+
+impl News {
+    pub(super) fn arrived(&self) {
+        self.arrived.notify_one();
+    }
+
+    /// Whether to tell others with one's own commit. Whoever does says afterwards that it has.
+    pub(super) fn may_tell(&self) -> bool {
+        self.free.swap(false, Ordering::AcqRel)
+    }
+
+    pub(super) fn told(&self) {
+        self.told.notify_one();
+    }
+}
 
 /// Looks once a second, for as long as the store is there.
 pub(super) async fn look(inner: Arc<Inner>) {
@@ -29,11 +56,19 @@ pub(super) async fn look(inner: Arc<Inner>) {
 
 /// Tells other processes that something came in: at once, and then not again for a moment.
 pub(super) async fn notify(inner: Arc<Inner>) {
+    let news = &inner.news;
     loop {
-        inner.news.notified().await;
-        let told = inner.database.query(NOTIFY, &[(&CHANNEL, Type::TEXT), (&inner.name, Type::TEXT)]).await;
-        if let Err(fault) = told {
-            tracing::debug!(%fault, "Others could not be woken; they will look by themselves");
+        news.free.store(true, Ordering::Release);
+        tokio::select! { biased;
+            () = news.told.notified() => {}
+            () = news.arrived.notified() => {
+                news.free.store(false, Ordering::Release);
+                let told =
+                    inner.database.query(NOTIFY, &[(&CHANNEL, Type::TEXT), (&inner.name, Type::TEXT)]).await;
+                if let Err(fault) = told {
+                    tracing::debug!(%fault, "Others could not be woken; they will look by themselves");
+                }
+            }
         }
         tokio::time::sleep(NOTIFY_EVERY).await;
     }

@@ -173,12 +173,13 @@ impl Inner {
     }
 }
 
-/// Columns behind those of [`column`]: the final state, if it has one.
-const FINAL: usize = column::COUNT;
+/// Columns behind those of [`column`]: since when it runs, and the final state, if it has one.
+const SINCE: usize = column::COUNT;
+const FINAL: usize = SINCE + 1;
 
 fn state(row: &Row, job: &Job) -> Result<State, Fault> {
     let at: Option<i64> = row.try_get(FINAL)?;
-    let since: Option<i64> = row.try_get(column::CLAIMED_AT)?;
+    let since: Option<i64> = row.try_get(SINCE)?;
     let Some(at) = at.map(Timestamp::from_millis) else {
         return Ok(match since {
             Some(since) => State::Running { since: Timestamp::from_millis(since) },
@@ -323,9 +324,9 @@ impl Part {
     fn select(&self, condition: &str, limit: usize) -> String {
         let Part { table, when: [since, due], waits, end } = self;
         format!(
-            "(SELECT NULL::uuid, NULL::bigint, {since}, s.seq, {due}, s.attempt, s.id, s.queue, j.priority, j.policy, \
+            "(SELECT s.seq, {due}, s.attempt, s.id, s.queue, j.priority, j.policy, \
              j.created_at, j.checksum, j.kind, j.payload, redrive.rest(j), \
-             ARRAY[s.failures, s.crashes, s.snoozes, s.holds, s.interruptions, s.generation], {waits}, {end} \
+             ARRAY[s.failures, s.crashes, s.snoozes, s.holds, s.interruptions, s.generation], {waits}, {since}, {end} \
              FROM redrive.{table} AS s JOIN redrive.jobs AS j ON j.id = s.id \
              WHERE true{condition} ORDER BY s.seq DESC LIMIT {limit})"
         )

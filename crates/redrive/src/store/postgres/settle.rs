@@ -211,8 +211,7 @@ impl Inner {
                 continue;
             }
             let id: Uuid = row.try_get(0)?;
-            let held = self.database.query(include_str!("held.sql"), &[(&id, Type::UUID)]).await?;
-            let mut held = self.running(held).await?;
+            let mut held = self.held_by(id).await?;
             // One damaged row must not keep what was held beside it from coming back.
             self.bury(&held.corrupt, now).await?;
             held.jobs.sort_by_key(|(lease, _)| lease.seq);

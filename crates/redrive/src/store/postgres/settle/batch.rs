@@ -64,6 +64,9 @@ struct Plain {
     fence: Vec<i32>,
     started: Vec<i64>,
     ended: Vec<i64>,
+    id: Vec<Uuid>,
+    queue: Vec<i32>,
+    failures: Vec<i32>,
 }
 
 /// Those that wait again.
@@ -158,6 +161,9 @@ impl Batch {
             self.plain.fence.push(as_i32(lease.attempt));
             self.plain.started.push(started_at.as_millis());
             self.plain.ended.push(ended_at.as_millis());
+            self.plain.id.push(lease.job.as_uuid());
+            self.plain.queue.push(queue);
+            self.plain.failures.push(as_i32(transition.ledger.failures));
             return;
         }
         let extras = job.extras();
@@ -227,6 +233,9 @@ impl Batch {
             (&self.plain.fence, Type::INT4_ARRAY),
             (&self.plain.started, Type::INT8_ARRAY),
             (&self.plain.ended, Type::INT8_ARRAY),
+            (&self.plain.id, Type::UUID_ARRAY),
+            (&self.plain.queue, Type::INT4_ARRAY),
+            (&self.plain.failures, Type::INT4_ARRAY),
             (&waits.seq, Type::INT8_ARRAY),
             (&waits.fence, Type::INT4_ARRAY),
             (&waits.at, Type::INT8_ARRAY),
