@@ -221,6 +221,13 @@ impl Gate {
         limits.count_calls() || self.paused || self.phase != Phase::Open || !is_calm
     }
 
+    /// Whether one more success says nothing new: whoever would have to write it for others leaves it, but for one a
+    /// second.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_well_known(&self, now: Timestamp) -> bool {
+        self.phase == Phase::Open && self.failing.is_empty() && now.since(self.sent_from) < span::secs(1)
+    }
+
     /// What may go now.
     pub(crate) fn grant(&self, limits: &Limits, now: Timestamp) -> Grant {
         let mut gate = self.clone();
@@ -238,13 +245,13 @@ impl Gate {
             }
         }
         let calls = gate.spacing(limits).map_or(Bucket::FREE, |(cost, burst)| Bucket::new(now, cost, burst));
-        let (retries, credit_us) = if limits.retry_budget == 0 || most == 1 {
-            (Bucket::FREE, 0)
-        } else {
+        let mut grant = Grant::new(gate, most, calls, next_at);
+        if limits.retry_budget > 0 && most != 1 {
             let cost = SECOND_US / RETRIES_FLOOR;
-            (Bucket::new(now, cost, 10), cost * i64::from(limits.retry_budget) / 100)
-        };
-        Grant { gate, most, calls, retries, credit_us, next_at }
+            grant.retries = Bucket::new(now, cost, 10);
+            grant.credit_us = cost * i64::from(limits.retry_budget) / 100;
+        }
+        grant
     }
 
     fn spacing(&self, limits: &Limits) -> Option<(i64, u32)> {

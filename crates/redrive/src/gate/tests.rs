@@ -329,3 +329,35 @@ proptest! {
         }
     }
 }
+
+#[cfg(feature = "postgres")]
+proptest! {
+    /// Whoever claims ahead, however late and however much at a time: turns are as far from each other as the rate says.
+    #[test]
+    fn turns_that_are_taken_ahead_keep_the_rate(
+        asked in prop::collection::vec((0..120i64, 1..15u32, 0..60u64), 1..80), burst in 1..12u32,
+    ) {
+        let limits = Limits { rate: Some(Rate::per_second(100)), burst: Some(burst), ..Limits::default() };
+        let ahead = span::millis(100);
+        let (mut gate, mut now, mut turns) = (Gate::default(), NOW, Vec::new());
+        for (later, most, lead) in asked {
+            now = now + span::millis(later.unsigned_abs());
+            let grant = gate.grant(&limits, now).ahead(ahead, span::millis(lead));
+            let count = grant.room(&gate.counts).0.min(most);
+            gate = grant.spend(count, 0);
+            let taken: Vec<Timestamp> = grant.turns(gate.counts.next_us, count).collect();
+            prop_assert!(taken.iter().all(|turn| *turn >= now && *turn <= now + ahead * 2 + span::millis(1)));
+            prop_assert_eq!(taken.len(), count as usize);
+            turns.extend(taken);
+            if count > 0 && grant.room(&gate.counts).0 == 0 {
+                let next = grant.next_at(&gate.counts, false);
+                prop_assert!(next > now && next <= now + ahead, "and it is asked again in time");
+            }
+        }
+        turns.sort();
+        for (n, first) in turns.iter().enumerate() {
+            let second = turns[n..].iter().take_while(|turn| turn.since(*first) < secs(1)).count();
+            prop_assert!(second <= 100 + burst as usize, "{second} in a second, from {n} on");
+        }
+    }
+}
