@@ -363,9 +363,8 @@ impl Gate {
     fn asked_for_a_pause(&mut self, wait: Duration, report: &Report, now: Timestamp) {
         let until = report.ended + wait;
         match &mut self.phase {
-            Phase::Shut { until: before, .. } if *before >= until => {}
-            Phase::Shut { until: before, why: Why::RetryAfter, .. } => *before = until,
-            Phase::Shut { .. } => {}
+            // Whatever it is shut for: nobody asks before then.
+            Phase::Shut { until: before, .. } => *before = until.max(*before),
             _ if until > now => self.shut(Why::RetryAfter, until, now),
             _ => return self.cut(now),
         }
