@@ -95,6 +95,9 @@ pub struct Gate {
     /// Calls per second, lately.
     #[serde(skip_serializing_if = "is_zero")]
     pace: f64,
+    /// What it answered when it was shut, if that was HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shut_by: Option<u16>,
     /// Since when `sent` is counted.
     sent_from: Timestamp,
     /// What calls add to: written apart from the rest, by whoever lets jobs go.
@@ -174,6 +177,8 @@ pub struct Report {
     pub began: Timestamp,
     /// When it ended.
     pub ended: Timestamp,
+    /// The HTTP status that it was answered with, if there was one.
+    pub status: Option<u16>,
     /// Calls per second that whoever reports has made lately.
     pub pace: f64,
 }
@@ -278,6 +283,9 @@ impl Gate {
             Seen::Pause(wait) => self.asked_for_a_pause(wait.min(limits.retry_after_max), report, now),
             Seen::Refusal => self.shut(Why::Credential, Timestamp::MAX, now),
         }
+        if report.seen != Seen::Well && matches!(self.phase, Phase::Shut { .. }) {
+            self.shut_by = report.status.or(self.shut_by);
+        }
         let free = match self.phase {
             Phase::Open => 0,
             Phase::Ramp { .. } => RAMP_HOLDS_MAX,
@@ -372,6 +380,7 @@ impl Gate {
     }
 
     fn shut(&mut self, why: Why, until: Timestamp, now: Timestamp) {
+        self.shut_by = None;
         let since = match self.phase {
             Phase::Shut { since, .. } | Phase::Probing { since, .. } => since,
             Phase::Open => {

@@ -14,7 +14,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 fn report(job: u16, seen: Seen, now: Timestamp) -> Report {
     let id = JobId::new(NOW, job, &mut Rng::seeded(u64::from(job)));
     let (began, ended) = (now, now);
-    Report { destination: "door".into(), job: id, holds: 0, seen, began, ended, pace: 50.0 }
+    Report { destination: "door".into(), job: id, holds: 0, seen, began, ended, status: None, pace: 50.0 }
 }
 
 fn shut(at: Timestamp) -> Gate {

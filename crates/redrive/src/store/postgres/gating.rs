@@ -267,8 +267,10 @@ impl Inner {
             })
             .collect();
         let jobs: Vec<Uuid> = lessons.iter().map(|lesson| lesson.job.as_uuid()).collect();
-        let notes: Vec<Option<String>> =
-            lessons.iter().map(|lesson| lesson.change.as_ref().map(ToString::to_string)).collect();
+        let news = |lesson: &Lesson| {
+            lesson.change.as_ref().filter(|change| change.is_news()).map(ToString::to_string)
+        };
+        let notes: Vec<Option<String>> = lessons.iter().map(news).collect();
         let arguments = [
             (&names as _, Type::TEXT_ARRAY),
             (&versions as _, Type::INT8_ARRAY),

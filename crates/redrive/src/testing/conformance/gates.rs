@@ -45,7 +45,7 @@ fn limited(kit: &Kit, limits: Limits) {
 
 fn report(kit: &Kit, job: JobId, seen: Seen) -> Report {
     let (began, ended) = (kit.now, kit.now);
-    Report { destination: DOOR.into(), job, holds: 0, seen, began, ended, pace: 100.0 }
+    Report { destination: DOOR.into(), job, holds: 0, seen, began, ended, status: None, pace: 100.0 }
 }
 
 async fn observe(kit: &Kit, reports: &[Report]) -> Observed {
