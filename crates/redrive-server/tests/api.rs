@@ -36,6 +36,8 @@ mod on_postgres;
 mod operate;
 #[path = "api/operations.rs"]
 mod operations;
+#[path = "api/outage.rs"]
+mod outage;
 #[path = "support/process.rs"]
 mod process;
 #[path = "api/retry.rs"]

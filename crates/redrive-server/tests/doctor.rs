@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use redrive::{
     Claim, ClaimId, HolderId, JobId, Json, NewJob, OnRetry, PostgresOptions, PostgresStore, Queue, Rng,
@@ -74,7 +75,14 @@ async fn put(store: &impl Store, number: u16, queue: &str, due: Timestamp) {
 
 async fn claim(store: &impl Store, holder: HolderId, queue: &str, id: u128) -> usize {
     let wants = vec![Want { queue: queue.into(), limit: 1, on_retry: OnRetry::Block }];
-    let claim = Claim { holder, ids: [ClaimId(id), ClaimId(id + 1)], wants, suspect: true, kinds: None };
+    let claim = Claim {
+        holder,
+        ids: [ClaimId(id), ClaimId(id + 1)],
+        wants,
+        suspect: true,
+        kinds: None,
+        ahead: Duration::ZERO,
+    };
     store.claim(claim, store.clock().now()).await.unwrap().jobs.len()
 }
 

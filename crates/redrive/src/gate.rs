@@ -95,6 +95,9 @@ pub struct Gate {
     /// Calls per second, lately.
     #[serde(skip_serializing_if = "is_zero")]
     pace: f64,
+    /// What it answered when it was shut, if that was HTTP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shut_by: Option<u16>,
     /// Since when `sent` is counted.
     sent_from: Timestamp,
     /// What calls add to: written apart from the rest, by whoever lets jobs go.
@@ -174,6 +177,8 @@ pub struct Report {
     pub began: Timestamp,
     /// When it ended.
     pub ended: Timestamp,
+    /// The HTTP status that it was answered with, if there was one.
+    pub status: Option<u16>,
     /// Calls per second that whoever reports has made lately.
     pub pace: f64,
 }
@@ -221,6 +226,13 @@ impl Gate {
         limits.count_calls() || self.paused || self.phase != Phase::Open || !is_calm
     }
 
+    /// Whether one more success says nothing new: whoever would have to write it for others leaves it, but for one a
+    /// second.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn is_well_known(&self, now: Timestamp) -> bool {
+        self.phase == Phase::Open && self.failing.is_empty() && now.since(self.sent_from) < span::secs(1)
+    }
+
     /// What may go now.
     pub(crate) fn grant(&self, limits: &Limits, now: Timestamp) -> Grant {
         let mut gate = self.clone();
@@ -238,13 +250,13 @@ impl Gate {
             }
         }
         let calls = gate.spacing(limits).map_or(Bucket::FREE, |(cost, burst)| Bucket::new(now, cost, burst));
-        let (retries, credit_us) = if limits.retry_budget == 0 || most == 1 {
-            (Bucket::FREE, 0)
-        } else {
+        let mut grant = Grant::new(gate, most, calls, next_at);
+        if limits.retry_budget > 0 && most != 1 {
             let cost = SECOND_US / RETRIES_FLOOR;
-            (Bucket::new(now, cost, 10), cost * i64::from(limits.retry_budget) / 100)
-        };
-        Grant { gate, most, calls, retries, credit_us, next_at }
+            grant.retries = Bucket::new(now, cost, 10);
+            grant.credit_us = cost * i64::from(limits.retry_budget) / 100;
+        }
+        grant
     }
 
     fn spacing(&self, limits: &Limits) -> Option<(i64, u32)> {
@@ -270,6 +282,9 @@ impl Gate {
             Seen::Failure => self.failed(report, limits, now),
             Seen::Pause(wait) => self.asked_for_a_pause(wait.min(limits.retry_after_max), report, now),
             Seen::Refusal => self.shut(Why::Credential, Timestamp::MAX, now),
+        }
+        if report.seen != Seen::Well && matches!(self.phase, Phase::Shut { .. }) {
+            self.shut_by = report.status.or(self.shut_by);
         }
         let free = match self.phase {
             Phase::Open => 0,
@@ -356,9 +371,8 @@ impl Gate {
     fn asked_for_a_pause(&mut self, wait: Duration, report: &Report, now: Timestamp) {
         let until = report.ended + wait;
         match &mut self.phase {
-            Phase::Shut { until: before, .. } if *before >= until => {}
-            Phase::Shut { until: before, why: Why::RetryAfter, .. } => *before = until,
-            Phase::Shut { .. } => {}
+            // Whatever it is shut for: nobody asks before then.
+            Phase::Shut { until: before, .. } => *before = until.max(*before),
             _ if until > now => self.shut(Why::RetryAfter, until, now),
             _ => return self.cut(now),
         }
@@ -366,6 +380,7 @@ impl Gate {
     }
 
     fn shut(&mut self, why: Why, until: Timestamp, now: Timestamp) {
+        self.shut_by = None;
         let since = match self.phase {
             Phase::Shut { since, .. } | Phase::Probing { since, .. } => since,
             Phase::Open => {

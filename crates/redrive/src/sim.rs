@@ -10,8 +10,10 @@
 mod act;
 mod book;
 mod check;
+mod doors;
 mod faulty;
 mod hand;
+mod misled;
 mod node;
 mod plan;
 mod planted;

@@ -203,6 +203,9 @@ pub struct Claim {
     /// Only jobs of these kinds, sorted; of all kinds if not given. What is out of time is handed out whatever its kind:
     /// it will not run.
     pub kinds: Option<Kinds>,
+    /// How long before its turn a job of a limited destination may be handed out, so that the answer is there in time. A
+    /// store that only this process uses need not care.
+    pub ahead: Duration,
 }
 
 /// Names of kinds, each once and in order.
@@ -226,6 +229,8 @@ pub struct Claimed {
     pub jobs: Vec<(Lease, Job)>,
     /// When the next job of the wanted queues will be due. In the past if more could be had now.
     pub next_due: Option<Timestamp>,
+    /// Of those jobs, by their place, the ones that have their turn a moment later, and when.
+    pub turns: BTreeMap<i64, Timestamp>,
 }
 
 /// The right to settle one attempt of one job.

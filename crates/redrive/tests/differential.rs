@@ -566,7 +566,8 @@ impl Pair {
             on_retry: *on_retry,
         });
         let ids = [ClaimId(self.rng.next_u128()), ClaimId(self.rng.next_u128())];
-        let claim = Claim { holder: id, ids, wants: wants.collect(), suspect, kinds: None };
+        let claim =
+            Claim { holder: id, ids, wants: wants.collect(), suspect, kinds: None, ahead: Duration::ZERO };
         let memory = self.memory.claim(claim.clone(), self.now).await.unwrap();
         let other = self.other().claim(claim, self.now).await.unwrap();
         same_jobs("claimed jobs", &jobs(&memory.jobs), &jobs(&other.jobs))?;

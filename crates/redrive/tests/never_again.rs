@@ -173,6 +173,7 @@ fn claim(holder: HolderId, limit: usize, rng: &mut Rng) -> Claim {
         wants,
         suspect: true,
         kinds: None,
+        ahead: Duration::ZERO,
     }
 }
 

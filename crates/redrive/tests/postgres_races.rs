@@ -590,6 +590,7 @@ async fn what_one_instance_has_learned_of_a_destination_the_next_claim_of_any_ob
         seen: Seen::Pause(secs(60)),
         began: now,
         ended: two.clock().now(),
+        status: None,
         pace: 1.0,
     };
     two.destinations().observe(&[asked], two.clock().now()).await.unwrap();

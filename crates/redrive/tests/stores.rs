@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive::{
     Claim, ClaimId, Failure, HolderId, Job, JobId, Json, Lease, MemoryStore, NewJob, OnRetry, Outcome, Page,
@@ -54,7 +55,11 @@ async fn put(store: &SqliteStore, number: u16, new: impl FnOnce(NewJob) -> NewJo
 async fn claim(store: &SqliteStore, holder: HolderId, id: u128, now: Timestamp) -> Vec<(Lease, Job)> {
     let wants = vec![Want { queue: "default".into(), limit: 9, on_retry: OnRetry::Block }];
     let ids = [ClaimId(id), ClaimId(id + 1)];
-    store.claim(Claim { holder, ids, wants, suspect: true, kinds: None }, now).await.unwrap().jobs
+    store
+        .claim(Claim { holder, ids, wants, suspect: true, kinds: None, ahead: Duration::ZERO }, now)
+        .await
+        .unwrap()
+        .jobs
 }
 
 fn ended((lease, job): &(Lease, Job), outcome: Outcome) -> Settlement {

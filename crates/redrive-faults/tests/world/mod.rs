@@ -81,7 +81,7 @@ impl Maker {
     pub(crate) fn claim(&mut self, holder: HolderId, limit: usize) -> Claim {
         let wants = vec![Want { queue: QUEUE.into(), limit, on_retry: OnRetry::Block }];
         let ids = [ClaimId(self.rng.next_u128()), ClaimId(self.rng.next_u128())];
-        Claim { holder, ids, wants, suspect: true, kinds: None }
+        Claim { holder, ids, wants, suspect: true, kinds: None, ahead: Duration::ZERO }
     }
 
     pub(crate) fn settlement(&mut self, lease: Lease, job: Job, outcome: Outcome) -> Settlement {

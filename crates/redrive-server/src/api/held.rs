@@ -18,6 +18,8 @@ pub(super) struct Held {
     pub(super) destination: DestinationView,
     /// Jobs that go before it.
     pub(super) ahead: usize,
+    /// What it answered when it was shut.
+    shut_by: Option<u16>,
 }
 
 impl Held {
@@ -41,7 +43,7 @@ impl Held {
             ..Filter::default()
         };
         let ahead = api.engine().count(&before, AHEAD_MAX).await?;
-        Ok(Some(Held { destination, ahead }))
+        Ok(Some(Held { destination, ahead, shut_by: known.gate.shut_by() }))
     }
 
     /// When its destination takes jobs again, as far as that is known.
@@ -102,13 +104,17 @@ impl Held {
         let DestinationView { state, reason, until, probe_at, .. } = &self.destination;
         match (state, reason) {
             (Standing::Paused, _) => "is paused until somebody resumes it".into(),
-            (Standing::Shut, Some(Why::RetryAfter)) => format!("asked for a pause until {}", at(*until)),
+            (Standing::Shut, Some(Why::RetryAfter)) => match self.shut_by {
+                Some(status) => format!("shut by {status} until {}", at(*until)),
+                None => format!("asked for a pause until {}", at(*until)),
+            },
             (Standing::Shut, Some(Why::Said)) => "is said to be down, until it is said to be up".into(),
             (Standing::Shut, Some(Why::Credential)) => {
                 "does not accept its credential, until that is renewed".into()
             }
             (Standing::Shut, _) if probe_at.is_some_and(|probe| probe > now) => {
-                format!("is down, and asked again at {}", at(*probe_at))
+                let status = self.shut_by.map(|status| format!(" with {status}")).unwrap_or_default();
+                format!("is down{status}, and asked again at {}", at(*probe_at))
             }
             (Standing::Shut | Standing::Probing, _) => "is down, and being asked whether it is back".into(),
             (Standing::Ramp, _) => "is back and takes more and more".into(),

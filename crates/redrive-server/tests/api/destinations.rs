@@ -102,7 +102,7 @@ async fn a_pause_that_was_asked_for_costs_no_failure_and_its_end_is_foretold() {
     assert_eq!((&job["failures"], &job["holds"]), (&json!(0), &json!(1)), "{job}");
     let explained = ground.get(&format!("/jobs/{second}/explain")).await;
     let said = explained["summary"].as_str().unwrap();
-    assert!(said.contains("api.x asked for a pause until") && said.contains("1 ahead"), "{said}");
+    assert!(said.contains("api.x shut by 429 until 2") && said.contains("1 ahead"), "{said}");
     assert!(said.ends_with("will make it"), "{said}");
     assert_eq!(explained["until"], shut["until"]);
     assert!(millis(&explained["startsAt"]) >= millis(&shut["until"]), "{explained}");

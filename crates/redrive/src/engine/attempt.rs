@@ -140,8 +140,20 @@ impl Stop {
     }
 }
 
-/// Runs one attempt to its end and says what is to be written; `None` if the process died meanwhile.
-pub(super) async fn run(inner: &Arc<Inner>, lease: Lease, job: Job, stop: Arc<Stop>) -> Option<Settlement> {
+/// Runs one attempt to its end, when it has its turn, and says what is to be written; `None` if the process died meanwhile.
+pub(super) async fn run(
+    inner: &Arc<Inner>,
+    lease: Lease,
+    job: Job,
+    stop: Arc<Stop>,
+    turn: Option<Timestamp>,
+) -> Option<Settlement> {
+    if let Some(turn) = turn {
+        tokio::select! { biased;
+            _ = stop.asked() => {}
+            () = inner.clock.sleep_until(turn) => {}
+        }
+    }
     let started_at = inner.clock.now();
     let job = Arc::new(job);
     let outcome = if job.expires_at().is_some_and(|over| over <= started_at) {

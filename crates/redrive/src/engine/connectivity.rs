@@ -209,6 +209,60 @@ mod tests {
         }
     }
 
+    /// A network namespace of its own, whose routes are what its process says. Nothing where that is not allowed.
+    #[cfg(target_os = "linux")]
+    struct Namespace {
+        shell: std::process::Child,
+        answers: std::io::BufReader<std::process::ChildStdout>,
+    }
+
+    #[cfg(target_os = "linux")]
+    impl Namespace {
+        fn open() -> Option<Namespace> {
+            let mut command = std::process::Command::new("unshare");
+            let piped = std::process::Stdio::piped;
+            command.args(["--map-root-user", "--net", "sh"]).stdin(piped()).stdout(piped()).stderr(piped());
+            let mut shell = command.spawn().ok()?;
+            let answers = std::io::BufReader::new(shell.stdout.take()?);
+            let mut namespace = Namespace { shell, answers };
+            namespace.does("ip link set lo up").then_some(namespace)
+        }
+
+        /// Whether it could be done.
+        fn does(&mut self, what: &str) -> bool {
+            use std::io::{BufRead as _, Write as _};
+            let stdin = self.shell.stdin.as_mut().unwrap();
+            let mut answer = String::new();
+            let asked = writeln!(stdin, "{what} && echo done || echo failed");
+            asked.is_ok() && self.answers.read_line(&mut answer).is_ok() && answer == "done\n"
+        }
+
+        fn watch(&self) -> Connectivity {
+            let net = PathBuf::from(format!("/proc/{}/net", self.shell.id()));
+            Connectivity::how(How::Routes { v4: net.join("route"), v6: net.join("ipv6_route") })
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    impl Drop for Namespace {
+        fn drop(&mut self) {
+            drop(self.shell.kill());
+            drop(self.shell.wait());
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_real_network_is_there_while_it_has_a_default_route() {
+        let Some(mut namespace) = Namespace::open() else { return };
+        let watch = namespace.watch();
+        assert!(!watch.is_there().await, "an interface alone is no network");
+        assert!(namespace.does("ip route add default dev lo"));
+        assert!(watch.is_there().await);
+        assert!(namespace.does("ip route replace unreachable default"));
+        assert!(!watch.is_there().await, "a route that leads nowhere is none");
+    }
+
     #[tokio::test]
     async fn an_address_is_there_when_it_takes_a_connection() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

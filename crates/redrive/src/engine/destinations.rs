@@ -187,13 +187,15 @@ impl Inner {
         };
         let pace = self.known.pace(&destination, now);
         let (job, holds) = (job.id, job.ledger.holds);
-        Some(Report { destination, job, holds, seen, began: *started_at, ended: *ended_at, pace })
+        let status = transition.failure.as_ref().and_then(|failure| failure.status);
+        Some(Report { destination, job, holds, seen, began: *started_at, ended: *ended_at, status, pace })
     }
 
     fn changed(&self, change: Option<Change>) {
         let Some(change) = change else { return };
         let destination = change.destination.to_string();
         match change.after {
+            _ if !change.is_news() => tracing::debug!(destination, "Destination: {change}"),
             Phase::Shut { .. } => tracing::warn!(destination, "Destination shut: {change}"),
             _ => tracing::info!(destination, "Destination: {change}"),
         }

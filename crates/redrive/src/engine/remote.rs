@@ -47,7 +47,7 @@ impl Engine {
         let mut changes = self.inner.store.changes();
         loop {
             changes.borrow_and_update();
-            let Claimed { jobs, next_due } = self.lease_now(asked, wants.clone()).await?;
+            let Claimed { jobs, next_due, .. } = self.lease_now(asked, wants.clone()).await?;
             let now = self.inner.clock.now();
             if !jobs.is_empty() || now >= until {
                 return Ok(jobs);
@@ -86,7 +86,14 @@ impl Engine {
             }
             let ids = self.inner.new_claims();
             let kinds = Some(asked.kinds.clone());
-            let claim = Claim { holder: asked.worker, ids, wants: vec![want], suspect: true, kinds };
+            let claim = Claim {
+                holder: asked.worker,
+                ids,
+                wants: vec![want],
+                suspect: true,
+                kinds,
+                ahead: Duration::ZERO,
+            };
             let now = self.inner.clock.now();
             let claimed = self.inner.store.claim(claim, now).await?;
             for (lease, job) in claimed.jobs {

@@ -22,6 +22,9 @@ pub(super) const RETRY_FIRST: Duration = Duration::from_millis(50);
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(5);
 /// A claim asks for this many at least, if so many places are free.
 const CLAIM_MIN: usize = 64;
+/// Jobs of a limited destination are claimed this long before their turn: then it matters little how long a claim takes,
+/// and what a destination says meanwhile is still obeyed soon.
+const AHEAD: Duration = Duration::from_millis(100);
 
 /// The points at which a test may let the process die.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +82,8 @@ pub(super) struct Start {
     job: Job,
     pub(super) stop: Arc<Stop>,
     seat: Seat,
+    /// When it has its turn, if that is not now.
+    turn: Option<Timestamp>,
 }
 
 struct Place {
@@ -164,7 +169,8 @@ impl Shift {
                 _ => desk.inner.new_claims(),
             };
             self.unanswered = Some((holder, ids));
-            let claim = Claim { holder, ids, wants, suspect, kinds: desk.inner.kinds.clone() };
+            let kinds = desk.inner.kinds.clone();
+            let claim = Claim { holder, ids, wants, suspect, kinds, ahead: AHEAD };
             let claiming = desk.inner.store.claim(claim, desk.inner.clock.now());
             let starting = async { desk.start_all(std::mem::take(&mut ready)) };
             match tokio::join!(biased; claiming, starting).0 {
@@ -178,8 +184,11 @@ impl Shift {
                     let now = desk.inner.clock.now();
                     let more = !claimed.jobs.is_empty() && claimed.next_due.is_some_and(|due| due <= now);
                     let complete = asked_for_all && claimed.jobs.iter().all(|(_, job)| !job.is_suspect());
-                    ready =
-                        claimed.jobs.into_iter().map(|(lease, job)| desk.take_place(lease, job)).collect();
+                    let start = |(lease, job): (Lease, Job)| {
+                        let turn = claimed.turns.get(&lease.seq).copied();
+                        Start { turn, ..desk.take_place(lease, job) }
+                    };
+                    ready = claimed.jobs.into_iter().map(start).collect();
                     if !more || desk.is_dead() {
                         desk.start_all(ready);
                         let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
@@ -313,7 +322,7 @@ impl Desk {
             self.busy.notify_one();
         }
         running.insert((lease.seq, lease.claim), (lease, stop.clone()));
-        Start { lease, job, stop, seat }
+        Start { lease, job, stop, seat, turn: None }
     }
 
     pub(super) fn stand_up(&self, seat: Seat) {
@@ -323,10 +332,10 @@ impl Desk {
     }
 
     pub(super) fn start_all(self: &Arc<Desk>, ready: Vec<Start>) {
-        for Start { lease, job, stop, seat } in ready {
+        for Start { lease, job, stop, seat, turn } in ready {
             let desk = self.clone();
             tokio::spawn(async move {
-                let settlement = attempt::run(&desk.inner, lease, job, stop).await;
+                let settlement = attempt::run(&desk.inner, lease, job, stop, turn).await;
                 if settlement.is_none() {
                     desk.die();
                 }

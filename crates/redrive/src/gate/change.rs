@@ -24,6 +24,13 @@ pub struct Change {
 }
 
 impl Change {
+    /// Whether a person is to be told. That it was asked and is still down is none: one line for each closing, however long
+    /// it lasts.
+    pub fn is_news(&self) -> bool {
+        let is_still_down = matches!(self.after, Phase::Shut { why: Why::Failing, .. });
+        !(is_still_down && matches!(self.before, Phase::Probing { .. }))
+    }
+
     pub(crate) fn between(name: &Arc<str>, before: &Gate, after: &Gate, at: Timestamp) -> Option<Change> {
         use std::mem::discriminant;
         let same = discriminant(&before.phase) == discriminant(&after.phase) && before.paused == after.paused;

@@ -14,6 +14,11 @@ pub struct Learned {
 }
 
 impl Gate {
+    /// The HTTP status with which it was shut, if one was.
+    pub fn shut_by(&self) -> Option<u16> {
+        self.shut_by
+    }
+
     /// What it has found out by itself.
     pub fn learned(&self) -> Learned {
         let known = |value: f64| (value > 0.0).then_some(value);

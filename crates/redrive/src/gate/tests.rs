@@ -14,7 +14,7 @@ const NOW: Timestamp = Timestamp::from_millis(1_767_225_600_000);
 fn report(job: u16, seen: Seen, now: Timestamp) -> Report {
     let id = JobId::new(NOW, job, &mut Rng::seeded(u64::from(job)));
     let (began, ended) = (now, now);
-    Report { destination: "door".into(), job: id, holds: 0, seen, began, ended, pace: 50.0 }
+    Report { destination: "door".into(), job: id, holds: 0, seen, began, ended, status: None, pace: 50.0 }
 }
 
 fn shut(at: Timestamp) -> Gate {
@@ -326,6 +326,38 @@ proptest! {
             retries += u64::from(allowed);
             let most = firsts / 5 + now.since(NOW).as_millis() as u64 / 100 + 12;
             prop_assert!(retries <= most, "{} retries for {} first attempts", retries, firsts);
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+proptest! {
+    /// Whoever claims ahead, however late and however much at a time: turns are as far from each other as the rate says.
+    #[test]
+    fn turns_that_are_taken_ahead_keep_the_rate(
+        asked in prop::collection::vec((0..120i64, 1..15u32, 0..60u64), 1..80), burst in 1..12u32,
+    ) {
+        let limits = Limits { rate: Some(Rate::per_second(100)), burst: Some(burst), ..Limits::default() };
+        let ahead = span::millis(100);
+        let (mut gate, mut now, mut turns) = (Gate::default(), NOW, Vec::new());
+        for (later, most, lead) in asked {
+            now = now + span::millis(later.unsigned_abs());
+            let grant = gate.grant(&limits, now).ahead(ahead, span::millis(lead));
+            let count = grant.room(&gate.counts).0.min(most);
+            gate = grant.spend(count, 0);
+            let taken: Vec<Timestamp> = grant.turns(gate.counts.next_us, count).collect();
+            prop_assert!(taken.iter().all(|turn| *turn >= now && *turn <= now + ahead * 2 + span::millis(1)));
+            prop_assert_eq!(taken.len(), count as usize);
+            turns.extend(taken);
+            if count > 0 && grant.room(&gate.counts).0 == 0 {
+                let next = grant.next_at(&gate.counts, false);
+                prop_assert!(next > now && next <= now + ahead, "and it is asked again in time");
+            }
+        }
+        turns.sort();
+        for (n, first) in turns.iter().enumerate() {
+            let second = turns[n..].iter().take_while(|turn| turn.since(*first) < secs(1)).count();
+            prop_assert!(second <= 100 + burst as usize, "{second} in a second, from {n} on");
         }
     }
 }

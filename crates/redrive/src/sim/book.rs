@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::act::Doing;
+use super::doors::Owed;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Ending, Job, JobId, OnConflict, State};
@@ -29,6 +30,8 @@ pub(super) struct Book {
     pub(super) holders: BTreeMap<HolderId, Holder>,
     pub(super) paused: BTreeSet<Arc<str>>,
     pub(super) totals: BTreeMap<Arc<str>, Tally>,
+    /// Destinations, and what claims owe them.
+    pub(super) doors: BTreeMap<Arc<str>, Owed>,
     /// Under which jobs were handed out.
     pub(super) claims: BTreeSet<ClaimId>,
     /// Created since the last comparison, in the order they were given.
@@ -235,7 +238,9 @@ impl Book {
 
     fn hand_out(&mut self, claim: &Claim, want: &Want, lease: Lease, job: &Job, now: Timestamp) -> Verdict {
         let id = job.id;
-        let entry = self.jobs.get(&id).ok_or_else(|| format!("job {id} was handed out and is not there"))?;
+        let entry =
+            self.jobs.get_mut(&id).ok_or_else(|| format!("job {id} was handed out and is not there"))?;
+        entry.stands_in_line(job);
         let State::Waiting { due_at, .. } = entry.job.state else {
             return Err(format!("job {id} was handed out while it was {}", entry.job.state.name()));
         };
@@ -249,6 +254,7 @@ impl Book {
         demand!(!late, "job {id} was due at {due_at} and was handed out at {now} with nothing else to do");
         if !over {
             self.it_is_its_turn(job, want.on_retry, now)?;
+            self.goes_to(job, now)?;
         }
         let entry = self.jobs.get_mut(&id).ok_or("it was there")?;
         entry.running = Some((claim.holder, lease, due_at));

@@ -18,8 +18,11 @@ pub(super) fn outcome_of(transition: &Transition, doing: Option<Doing>) -> Resul
     match (transition.ending, act) {
         (Ending::Succeeded, Some(Act::Succeed)) => Ok(Outcome::Done(None)),
         (Ending::Succeeded, Some(Act::Output)) => Ok(Outcome::Done(Some(output()))),
-        (Ending::Failed, Some(act)) => match failure {
-            Some(failure) if code == "TIMEOUT" || same(&failure, act) => Ok(Outcome::Failed(failure)),
+        (ending @ (Ending::Failed | Ending::Held), Some(act)) => match failure {
+            Some(failure) if code == "TIMEOUT" || same(&failure, act) => match ending {
+                Ending::Held => Ok(Outcome::Held(failure)),
+                _ => Ok(Outcome::Failed(failure)),
+            },
             other => Err(format!("did {act:?} and failed with {other:?}")),
         },
         (Ending::Snoozed, Some(Act::Snooze(delay))) => Ok(Outcome::Snooze(delay)),
@@ -58,9 +61,11 @@ pub(super) fn counters(job: &Job, transition: &Transition) -> Verdict {
         && moved(u32::from(ending == Ending::Crashed), before.crashes, after.crashes)
         && moved(u32::from(ending == Ending::Snoozed), before.snoozes, after.snoozes)
         && moved(u32::from(ending == Ending::Interrupted), before.interruptions, after.interruptions)
-        && moved(u32::from(ending == Ending::Unhandled), before.holds, after.holds)
+        && moved(u32::from(matches!(ending, Ending::Unhandled | Ending::Held)), before.holds, after.holds)
         && after.generation == before.generation;
     demand!(held, "job {id} {} and its counters went from {before:?} to {after:?}", ending.as_str());
+    let is_for_one = job.extras().destination.is_some();
+    demand!(ending != Ending::Held || is_for_one, "job {id} was held, and has no destination");
     if let State::Waiting { due_at, .. } = transition.state {
         let most = job.policy.retries_allowed(job.origin).unwrap_or(u32::MAX);
         demand!(
@@ -74,7 +79,10 @@ pub(super) fn counters(job: &Job, transition: &Transition) -> Verdict {
             after.crashes
         );
         let over = job.extras().deadline.is_some_and(|deadline| due_at > deadline);
-        demand!(!over || ending == Ending::Interrupted, "job {id} waits until {due_at}, past its deadline");
+        demand!(
+            !over || matches!(ending, Ending::Interrupted | Ending::Held),
+            "job {id} waits until {due_at}, past its deadline"
+        );
     }
     Ok(())
 }
@@ -86,10 +94,11 @@ impl Book {
         demand!(stored.len() == rows.len(), "a job is stored twice");
         self.number_fresh(&stored)?;
         self.forget_pruned(&stored)?;
-        for (id, entry) in &self.jobs {
+        for (id, entry) in &mut self.jobs {
             let row = stored.get(id).ok_or_else(|| {
                 format!("job {id} was acknowledged, is {}, and is not there", entry.job.state.name())
             })?;
+            entry.stands_in_line(row);
             demand!(**row == entry.job, "job {id} is stored as {row:?} and must be {:?}", entry.job);
         }
         demand!(stored.len() == self.jobs.len(), "{} jobs are stored, not {}", stored.len(), self.jobs.len());

@@ -25,7 +25,7 @@ use crate::store::{
 /// One caller's way to a store: calls are delayed, refused, or carried out and reported as failed; each is written
 /// into the trace and checked.
 pub struct Faulty<S: Store + ?Sized> {
-    inner: Arc<S>,
+    pub(super) inner: Arc<S>,
     /// How often the store has said that something may be claimable.
     changes: watch::Receiver<u64>,
     witness: Arc<Witness>,
@@ -39,7 +39,7 @@ impl<S: Store + ?Sized> Faulty<S> {
     }
 
     /// What happens to this call before it reaches the store.
-    async fn enter(&self) -> Result<Fate> {
+    pub(super) async fn enter(&self) -> Result<Fate> {
         self.witness.thawed(self.caller).await;
         let fate = self.witness.fate(self.caller);
         pause(fate.before).await;
@@ -51,7 +51,7 @@ impl<S: Store + ?Sized> Faulty<S> {
     }
 
     /// What happens to the answer on its way back.
-    async fn leave<T>(&self, fate: Fate, answer: Result<T>) -> Result<T> {
+    pub(super) async fn leave<T>(&self, fate: Fate, answer: Result<T>) -> Result<T> {
         self.witness.thawed(self.caller).await;
         pause(fate.after).await;
         if fate.unknown {
@@ -61,7 +61,7 @@ impl<S: Store + ?Sized> Faulty<S> {
     }
 
     /// Writes down what happened. `changed` if anything stored may be different now: then everything is compared.
-    async fn note(&self, line: String, changed: bool, check: impl FnOnce(&mut Book) -> Verdict) {
+    pub(super) async fn note(&self, line: String, changed: bool, check: impl FnOnce(&mut Book) -> Verdict) {
         let stored = if changed {
             let page = Page { before: None, limit: PAGE_MAX };
             let rows = self.inner.list(&Filter::default(), page).await.map(|page| page.jobs);
@@ -128,6 +128,7 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
 
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {
         let fate = self.enter().await?;
+        let gates = self.inner.destinations().list(now).await?;
         let answer = self.inner.claim(claim.clone(), now).await;
         let mut line = format!("claim {:x} at {}", claim.holder.0 >> 96, now.as_millis());
         match &answer {
@@ -139,8 +140,16 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
             }
             Err(error) => line.push_str(error.kind().code()),
         }
-        let changed = answer.as_ref().is_ok_and(|claimed| !claimed.jobs.is_empty());
-        self.note(line, changed, |book| book.claimed(&claim, now, &answer)).await;
+        // What is not let go may stand in its destination's line from now on.
+        let changed = !gates.is_empty() || answer.as_ref().is_ok_and(|claimed| !claimed.jobs.is_empty());
+        self.note(line, changed, |book| {
+            if !claim.ids.iter().any(|id| book.claims.contains(id)) {
+                let jobs = answer.iter().flat_map(|claimed| claimed.jobs.iter().map(|(_, job)| job));
+                book.obeyed(&gates, &jobs.collect::<Vec<_>>(), now)?;
+            }
+            book.claimed(&claim, now, &answer)
+        })
+        .await;
         self.leave(fate, answer).await
     }
 
@@ -211,7 +220,7 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
     }
 
     fn destinations(&self) -> &dyn Destinations {
-        self.inner.destinations()
+        self
     }
 
     fn changes(&self) -> watch::Receiver<u64> {

@@ -75,6 +75,7 @@ impl Book {
                 self.seen.insert(match command {
                     Command::Cancel => "cancelled by hand",
                     Command::RetryNow => "retried by hand",
+                    Command::Hurry => "hurried",
                     _ => "redriven",
                 });
             }

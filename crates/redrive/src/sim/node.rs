@@ -7,8 +7,10 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use super::act::{self, Act, Doing};
+use super::doors::Door;
 use super::plan::{COMMON, NodePlan, RARE};
 use super::witness::Witness;
+use crate::clock::Timestamp;
 use crate::engine::{Attempt, Engine};
 use crate::error::Result;
 use crate::job::{JobId, Payload};
@@ -41,6 +43,8 @@ pub(super) struct Site {
     pub(super) seed: u64,
     pub(super) witness: Arc<Witness>,
     pub(super) queues: Vec<Queue>,
+    pub(super) doors: Vec<Door>,
+    pub(super) began_at: Timestamp,
 }
 
 /// A process that runs.
@@ -111,6 +115,9 @@ pub(super) fn engine(
         .lease(plan.lease)
         .grace(plan.grace)
         .name(format!("n{index}"));
+    for door in &site.doors {
+        builder = builder.destination(&*door.name, door.limits.clone());
+    }
     for queue in &site.queues {
         builder = builder.queue(queue.clone().concurrency(plan.concurrency));
     }
@@ -149,6 +156,11 @@ async fn perform<P: Payload>(site: &Site, attempt: &Attempt<P>, number: u64, die
         act = Act::Transient;
     }
     let now = site.witness.clock.now();
+    if act != Act::Kill && !site.witness.book(|book| book.calm) {
+        let to = attempt.job().extras().destination.as_ref();
+        let door = site.doors.iter().find(|door| Some(&door.name) == to);
+        act = door.and_then(|door| door.fails(now.since(site.began_at))).unwrap_or(act);
+    }
     site.witness.say(format!("begin {}/{} {act:?} for {takes:?}", attempt.id, attempt.number));
     site.witness.check(|book| book.begin(attempt.job(), attempt.number, Doing { act, takes }, now));
     let _at_work = AtWork(&site.witness, attempt.id, attempt.number);

@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::doors::{self, Door};
 use crate::clock::{Rng, Timestamp};
+use crate::gate::Word;
 use crate::job::{Json, NewJob, OnConflict};
 use crate::machine::Command;
 use crate::outcome::Failure;
@@ -19,6 +21,7 @@ pub(super) struct Plan {
     pub(super) seed: u64,
     pub(super) nodes: Vec<NodePlan>,
     pub(super) queues: Vec<Queue>,
+    pub(super) doors: Vec<Door>,
     pub(super) rates: Rates,
     /// Who does what when, by the time since the beginning, in order.
     pub(super) script: Vec<(Duration, Step)>,
@@ -53,6 +56,8 @@ pub(super) enum Step {
     SteerAll(Command, usize),
     Pause(usize),
     Resume(usize),
+    /// Of the destination at this place.
+    Say(usize, Word),
     Kill(usize),
     Stop(usize),
     Start(usize),
@@ -75,6 +80,7 @@ pub(super) struct JobPlan {
     timeout: Option<Duration>,
     policy: Option<Policy>,
     outside: bool,
+    pub(super) destination: Option<Arc<str>>,
 }
 
 /// A kind that every node knows.
@@ -95,7 +101,9 @@ impl Plan {
         let rates = rates(&mut rng);
         let mut script = script(&mut rng, scale, nodes.len(), queues.len());
         graphs(&mut script, scale, queues.len(), &mut rng);
-        Plan { seed, nodes, queues, rates, script }
+        let lasts = script.last().map_or(Duration::ZERO, |(at, _)| *at);
+        let doors = doors::draw(seed, lasts, &mut script);
+        Plan { seed, nodes, queues, doors, rates, script }
     }
 
     /// One more job, for when all is quiet.
@@ -135,6 +143,9 @@ impl JobPlan {
         }
         if let Some(policy) = &self.policy {
             new = new.policy(policy.clone());
+        }
+        if let Some(destination) = &self.destination {
+            new = new.destination(destination.clone());
         }
         if self.outside {
             new = new.failed_outside(Failure::retry("it failed where it came from"));
@@ -226,6 +237,7 @@ fn job(number: u64, scale: u64, queues: usize, rng: &mut Rng) -> JobPlan {
         timeout: rare(8, rng).then(|| millis(10 + rng.up_to(10_000))),
         policy: rare(3, rng).then(|| policy(scale, rng)),
         outside: rare(12, rng),
+        destination: None,
     }
 }
 

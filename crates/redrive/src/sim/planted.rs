@@ -111,6 +111,18 @@ bugs! {
     OutputLost "output lost" Store,
     /// Jobs that crashed before are handed out together.
     SuspectsTogether "suspects together" Store,
+    /// What a destination may be asked to bear is not looked at.
+    LimitsIgnored "limits ignored" Store,
+    /// A destination that asks for a pause is given none.
+    PauseForgotten "pause forgotten" Store,
+    /// What a destination's trouble ends is counted against its job.
+    JobPays "job pays" Store,
+    /// A destination that is said to be down is not held.
+    DownNotHeard "down not heard" Store,
+    /// A destination that is said to be up stays shut.
+    UpNotHeard "up not heard" Store,
+    /// Being held counts as a failure.
+    HeldIsFailure "held is failure" Store,
     /// The deadline is not looked at before an attempt.
     DeadlineIgnored "deadline ignored" Engine,
     /// A claimed job is started twice.
@@ -132,7 +144,7 @@ impl Bug {
 
 /// A store with a bug in it, or an engine's view of a store with a bug in the engine.
 pub struct Planted<S: Store + ?Sized> {
-    inner: Arc<S>,
+    pub(super) inner: Arc<S>,
     bug: Bug,
     silent: watch::Sender<u64>,
     memory: Mutex<Memory>,
@@ -167,7 +179,7 @@ impl<S: Store + ?Sized> Planted<S> {
         memory.calls.is_multiple_of(every)
     }
 
-    fn has(&self, bug: Bug) -> bool {
+    pub(super) fn has(&self, bug: Bug) -> bool {
         self.bug == bug
     }
 
@@ -183,6 +195,7 @@ impl<S: Store + ?Sized> Planted<S> {
             (Bug::CrashNotCounted, Ending::Crashed) => ledger.crashes = job.ledger.crashes,
             (Bug::ReleaseBurnsFailure, Ending::Interrupted) => ledger.failures += 1,
             (Bug::SnoozeIsFailure, Ending::Snoozed) => ledger.failures += 1,
+            (Bug::HeldIsFailure, Ending::Held) => ledger.failures += 1,
             (Bug::FailureTwice, Ending::Failed) => ledger.failures += 1,
             (Bug::OutputLost, _) => transition.output = None,
             (Bug::RetryEarly, Ending::Failed) => {
@@ -290,7 +303,7 @@ impl<S: Store + ?Sized> Store for Planted<S> {
     }
 
     fn destinations(&self) -> &dyn Destinations {
-        self.inner.destinations()
+        self
     }
 
     async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {

@@ -14,6 +14,7 @@ use super::witness::Witness;
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::{ErrorKind, Result};
+use crate::gate::Word;
 use crate::job::{JobId, StateName};
 use crate::machine::{Admission, Command};
 use crate::queue::OnRetry;
@@ -53,12 +54,14 @@ impl World {
             Some(bug) if bug.side() == Side::Store => Arc::new(Planted::new(memory, bug)),
             _ => memory,
         };
-        let site = Site { seed: plan.seed, witness: witness.clone(), queues: plan.queues.clone() };
+        let began_at = witness.clock.now();
+        witness.book(|book| book.owes(&plan.doors));
+        let (queues, doors) = (plan.queues.clone(), plan.doors.clone());
+        let site = Site { seed: plan.seed, witness: witness.clone(), queues, doors, began_at };
         let outside = plan.nodes.len();
         let store: Arc<dyn Store> = Arc::new(Faulty::new(inner.clone(), witness.clone(), outside));
         let usual = NodePlan { knows_all: true, crash: None, ..plan.nodes[0].clone() };
         let client = node::engine(&site, store.clone(), &usual, outside, 0, &Arc::new(Notify::new()))?;
-        let began_at = witness.clock.now();
         let nodes = plan.nodes.iter().map(|_| None).collect();
         let lives = vec![0; plan.nodes.len()];
         Ok(World { plan, site, inner, bug, nodes, lives, client, store, known: Vec::new(), began_at })
@@ -137,6 +140,7 @@ impl World {
             }
             Step::Pause(queue) => drop(self.client.pause(&plan::names(&self.plan.queues)[queue]).await),
             Step::Resume(queue) => drop(self.client.resume(&plan::names(&self.plan.queues)[queue]).await),
+            Step::Say(at, word) => drop(self.client.say(&self.plan.doors[at].name, word).await),
             Step::Kill(index) => {
                 if let Some(node) = self.nodes[index].take() {
                     witness.say(format!("kill n{index}"));
@@ -223,7 +227,7 @@ impl World {
             Command::Cancel => engine.cancel(*id).await,
             Command::RetryNow => engine.retry_now(*id).await,
             Command::Reschedule(at) => engine.reschedule(*id, at).await,
-            Command::Hurry => engine.say("", crate::gate::Word::Up).await,
+            Command::Hurry => engine.say("", Word::Up).await,
             Command::Redrive => engine.redrive(*id).await,
             Command::Delete => engine.delete(*id).await,
         };
@@ -241,6 +245,10 @@ impl World {
         self.site.witness.be_quiet();
         for queue in plan::names(&self.plan.queues) {
             self.client.resume(&queue).await?;
+        }
+        for door in &self.plan.doors {
+            self.client.say(&door.name, Word::Resume).await?;
+            self.client.say(&door.name, Word::Up).await?;
         }
         for index in 0..self.nodes.len() {
             let NodePlan { knows_all, crash, .. } = &self.plan.nodes[index];

@@ -210,14 +210,14 @@ impl Store for SqliteStore {
         let Taken { jobs: places, next_due } = self.writer.call(move |core| core.claim(&claim, now)).await?;
         let next_due = by_itself(next_due);
         if places.is_empty() {
-            return Ok(Claimed { jobs: Vec::new(), next_due });
+            return Ok(Claimed { next_due, ..Claimed::default() });
         }
         let Read { jobs, corrupt } =
             self.read(move |conn, names, running| claim::read(conn, names, running, &places)).await?;
         if !corrupt.is_empty() {
             self.writer.call(move |core| core.set_aside(&corrupt, now)).await?;
         }
-        Ok(Claimed { jobs, next_due })
+        Ok(Claimed { jobs, next_due, ..Claimed::default() })
     }
 
     async fn settle(&self, settlements: Arc<Vec<Settlement>>) -> Result<Vec<Settled>> {

@@ -138,6 +138,7 @@ macro_rules! conformance_cases {
                 a_probe_whose_process_died_is_not_waited_for_for_ever
                 a_retry_after_shuts_it_until_then_and_says_when
                 a_rate_is_kept_over_all_who_claim
+                what_is_handed_out_before_its_turn_says_when_that_is
                 places_are_counted_from_what_runs_and_free_again_when_it_ends_or_dies
                 first_attempts_go_before_retries_of_the_same_destination
                 what_is_held_can_be_cancelled_hurried_and_run_out_of_time

@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use redrive::{
     Admission, Claim, ClaimId, Claimed, HolderId, Job, JobId, Json, Lease, NewJob, OnRetry, Outcome, Policy,
@@ -112,7 +113,14 @@ pub(crate) async fn put(
 pub(crate) fn wanted(holder: HolderId, number: u128, queues: &[&str], limit: usize) -> Claim {
     let want = |queue: &&str| Want { queue: (*queue).into(), limit, on_retry: OnRetry::Block };
     let ids = [ClaimId(number * 2), ClaimId(number * 2 + 1)];
-    Claim { holder, ids, wants: queues.iter().map(want).collect(), suspect: true, kinds: None }
+    Claim {
+        holder,
+        ids,
+        wants: queues.iter().map(want).collect(),
+        suspect: true,
+        kinds: None,
+        ahead: Duration::ZERO,
+    }
 }
 
 pub(crate) async fn claim(

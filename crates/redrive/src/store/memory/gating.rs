@@ -61,7 +61,8 @@ impl World {
     }
 
     fn note_change(&mut self, job: JobId, change: Option<&Change>) {
-        self.activity.extend(change.map(|change| Activity::changed(job, change)));
+        let news = change.filter(|change| change.is_news());
+        self.activity.extend(news.map(|change| Activity::changed(job, change)));
         self.bound_activity();
     }
 

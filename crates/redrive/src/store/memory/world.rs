@@ -190,7 +190,7 @@ impl World {
     fn claimed_before(&self, claim: &Claim, now: Timestamp) -> Claimed {
         let mut jobs = self.held_by(claim.holder);
         jobs.retain(|(lease, _)| claim.ids.contains(&lease.claim));
-        Claimed { jobs, next_due: Some(now) }
+        Claimed { jobs, next_due: Some(now), ..Claimed::default() }
     }
 
     /// What is due in the order it goes: what has run out of time first, then by priority, due time and sequence.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::codec::{as_i32, column, job_id, ledger, only};
 use super::database::Argument;
 use super::fault::Fault;
+use super::gating::{Offers, Turns};
 use super::{Inner, settle};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
@@ -38,8 +39,8 @@ impl Inner {
         let kinds: Option<Vec<&str>> =
             claim.kinds.as_ref().map(|kinds| kinds.iter().map(|kind| &**kind).collect());
         let mut tries = 0;
-        let (answer, lists, rows) = loop {
-            let (limited, gates) = self.gating.offers(now);
+        let (answer, lists, rows, mut turns) = loop {
+            let Offers { limited, text: gates, grants } = self.gating.offers(now, claim.ahead);
             let [answer, lists, rows] = self
                 .database
                 .three(
@@ -63,10 +64,12 @@ impl Inner {
                     &[(&&ids[..], Type::UUID_ARRAY)],
                 )
                 .await?;
-            let unknown = {
+            let (unknown, turns) = {
                 let answer = only(&answer)?;
                 let moved: Option<Vec<&str>> = answer.try_get(4)?;
-                self.gating.after_claim(answer.try_get(3)?, &moved.unwrap_or_default())
+                let gates: Option<&str> = answer.try_get(3)?;
+                let turns = Turns::of(&grants, gates);
+                (self.gating.after_claim(gates, &moved.unwrap_or_default()), turns)
             };
             if !unknown.is_empty() {
                 self.look_at_gates(i64::MAX, &unknown).await?;
@@ -74,9 +77,9 @@ impl Inner {
             tries += 1;
             // Where a gate was another than the one that was decided from, or was not known, it is decided again: nothing
             // has been handed out under these ids.
-            let is_ready = self.gating.next_at(now).is_some_and(|at| at <= now);
+            let is_ready = self.gating.next_at(now, claim.ahead).is_some_and(|at| at <= now);
             if tries == DECISIONS_MAX || !is_ready || !rows.is_empty() {
-                break (answer, lists, rows);
+                break (answer, lists, rows, turns);
             }
         };
         let answer = only(&answer)?;
@@ -91,7 +94,7 @@ impl Inner {
         if word == "again" {
             // The answer to the same claim was lost: it is given again, but for what is no longer its holder's.
             found.jobs.sort_by_key(|(lease, _)| lease.seq);
-            return Ok(Claimed { jobs: found.jobs, next_due: Some(now) });
+            return Ok(Claimed { jobs: found.jobs, next_due: Some(now), ..Claimed::default() });
         }
         let (mut jobs, alone): (Vec<_>, Vec<_>) =
             found.jobs.into_iter().partition(|(lease, _)| lease.claim == claim.ids[0]);
@@ -100,8 +103,14 @@ impl Inner {
         let alone_at = usize::try_from(alone_at.unwrap_or(0)).unwrap_or(0).min(jobs.len());
         jobs.splice(alone_at..alone_at, alone);
         let next_due: Option<i64> = answer.try_get(1)?;
-        let next_due = next_due.map(Timestamp::from_millis).into_iter().chain(self.gating.next_at(now)).min();
-        Ok(Claimed { jobs, next_due: by_itself(next_due) })
+        let next_due = next_due
+            .map(Timestamp::from_millis)
+            .into_iter()
+            .chain(self.gating.next_at(now, claim.ahead))
+            .min();
+        let turns = jobs.iter().filter_map(|(lease, job)| Some((lease.seq, turns.next(job, now)?))).collect();
+        self.gating.took(self.clock.now().since(now));
+        Ok(Claimed { jobs, next_due: by_itself(next_due), turns })
     }
 
     /// Reads what claims list, in their order. The jobs wait, as far as their state says.

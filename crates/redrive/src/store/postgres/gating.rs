@@ -1,17 +1,19 @@
 //! Destinations: what gates allow is decided here from what was last seen of them, and carried out by the claim only if
 //! that is still so. What was learned is written in the same way.
 
+mod offers;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use serde::Deserialize;
-use serde_json::{Value, json};
 use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
+use self::offers::stands;
+pub(super) use self::offers::{Offers, Turns};
 use super::codec::only;
 use super::fault::Fault;
 use super::{Inner, PostgresStore};
@@ -23,10 +25,10 @@ use crate::store::{Destination, Destinations, Observed};
 
 /// How often to look what others have learned.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// Gates that one claim is told of.
-const OFFERS_MAX: usize = 200;
 /// When to ask again for a gate that somebody else had.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// What is left of the longest time that a claim took, with every other.
+const LEAD_KEPT: f64 = 0.95;
 /// How often what was decided from a gate that has changed meanwhile is decided again.
 const TRIES_MAX: usize = 50;
 
@@ -46,6 +48,8 @@ struct Seens {
     looked_from: i64,
     /// Where the next claim's offers begin.
     turn: usize,
+    /// How long claims take: as long as the longest, which counts less and less.
+    lead: Duration,
 }
 
 #[derive(Clone)]
@@ -66,57 +70,15 @@ struct Line {
     is_busy: bool,
 }
 
-/// How a gate stands, as the database says it.
-#[derive(Deserialize)]
-struct Stands {
-    name: String,
-    version: Option<i64>,
-    active: Option<bool>,
-    state: Option<String>,
-    next_us: Option<i64>,
-    retry_us: Option<i64>,
-    sent: Option<i64>,
-    full: bool,
-    went: i64,
-    /// How many more might have gone, and how many more retries.
-    left: Option<[i64; 2]>,
-    waits: Option<i16>,
-}
-
 impl Gating {
     fn lock(&self) -> MutexGuard<'_, Seens> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What to tell a claim: which destinations are limited, and what their gates grant.
-    pub(super) fn offers(&self, now: Timestamp) -> (Vec<String>, Option<String>) {
-        let mut seens = self.lock();
-        let mut offers = Vec::new();
-        let mut names: Vec<Arc<str>> = seens.lines.keys().cloned().collect();
-        if names.len() < OFFERS_MAX {
-            let active =
-                seens.known.iter().filter(|(name, known)| known.active && !seens.lines.contains_key(*name));
-            let active: Vec<Arc<str>> = active.take(OFFERS_MAX).map(|(name, _)| name.clone()).collect();
-            names.extend(active);
-        } else {
-            seens.turn = seens.turn.wrapping_add(OFFERS_MAX / 2) % names.len();
-            names.rotate_left(seens.turn);
-        }
-        for name in names {
-            if offers.len() == OFFERS_MAX {
-                break;
-            }
-            offers.extend(seens.offer(&name, now));
-        }
-        let limited = seens.limited.clone();
-        (limited, (!offers.is_empty()).then(|| Value::Array(offers).to_string()))
-    }
-
     /// Takes in how gates stand after a claim, and what it has put into lines. Names those of which nothing is known.
     pub(super) fn after_claim(&self, gates: Option<&str>, moved: &[&str]) -> Vec<String> {
         let mut seens = self.lock();
-        let stands: Vec<Stands> = gates.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        for stands in stands {
+        for stands in stands(gates) {
             let name: Arc<str> = stands.name.as_str().into();
             match stands.waits {
                 Some(line) => {
@@ -149,8 +111,14 @@ impl Gating {
         unknown
     }
 
+    /// A claim has taken so long. What the next ones hand out cannot start any sooner, and has its turn accordingly.
+    pub(super) fn took(&self, time: Duration) {
+        let mut seens = self.lock();
+        seens.lead = time.max(seens.lead.mul_f64(LEAD_KEPT));
+    }
+
     /// When something that stands in a line may go, as far as it is known.
-    pub(super) fn next_at(&self, now: Timestamp) -> Option<Timestamp> {
+    pub(super) fn next_at(&self, now: Timestamp, ahead: Duration) -> Option<Timestamp> {
         let seens = self.lock();
         let lines = seens.lines.iter().filter(|(_, line)| !line.is_stuck);
         let next = lines.map(|(name, line)| {
@@ -158,7 +126,9 @@ impl Gating {
                 return now + BUSY_PAUSE;
             }
             let gate = seens.known.get(name).map(|known| known.gate.clone()).unwrap_or_default();
-            gate.grant(&seens.rules.of(name), now).next_at(&gate.counts, line.is_retries)
+            gate.grant(&seens.rules.of(name), now)
+                .ahead(ahead, seens.lead)
+                .next_at(&gate.counts, line.is_retries)
         });
         next.min()
     }
@@ -171,33 +141,6 @@ impl Seens {
         let mut gate: Gate = serde_json::from_str(state).unwrap_or_default();
         gate.counts = counts;
         self.known.insert(name, Known { version, active, gate });
-    }
-
-    fn offer(&self, name: &Arc<str>, now: Timestamp) -> Option<Value> {
-        let limits = self.rules.of(name);
-        let known = self.known.get(name);
-        let gate = known.map(|known| known.gate.clone()).unwrap_or_default();
-        let grant = gate.grant(&limits, now);
-        // What was seen of the counts is old, but they only ever grow.
-        if grant.room(&gate.counts).0 == 0 {
-            return None;
-        }
-        let version = known.map(|known| known.version).or_else(|| limits.count_calls().then_some(0));
-        Some(json!({
-            "name": &**name,
-            "version": version,
-            "most": grant.most.min(i32::MAX.cast_unsigned()),
-            "floor": grant.calls.floor_us,
-            "until": grant.calls.until_us,
-            "cost": grant.calls.cost_us,
-            "retry_floor": grant.retries.floor_us,
-            "retry_until": grant.retries.until_us,
-            "retry_cost": grant.retries.cost_us,
-            "credit": grant.credit_us,
-            "places": limits.concurrency,
-            "changes": grant.gate.phase != gate.phase,
-            "state": serde_json::to_string(&grant.gate).expect("a gate can be written"),
-        }))
     }
 }
 
@@ -324,8 +267,10 @@ impl Inner {
             })
             .collect();
         let jobs: Vec<Uuid> = lessons.iter().map(|lesson| lesson.job.as_uuid()).collect();
-        let notes: Vec<Option<String>> =
-            lessons.iter().map(|lesson| lesson.change.as_ref().map(ToString::to_string)).collect();
+        let news = |lesson: &Lesson| {
+            lesson.change.as_ref().filter(|change| change.is_news()).map(ToString::to_string)
+        };
+        let notes: Vec<Option<String>> = lessons.iter().map(news).collect();
         let arguments = [
             (&names as _, Type::TEXT_ARRAY),
             (&versions as _, Type::INT8_ARRAY),
@@ -350,8 +295,8 @@ impl Inner {
         let mut names: Vec<Arc<str>> = {
             let seens = self.gating.lock();
             let news = |report: &&Report| {
-                report.seen != Seen::Well
-                    || seens.known.get(&report.destination).is_some_and(|known| known.active)
+                let learns = |known: &Known| known.active && !known.gate.is_well_known(now);
+                report.seen != Seen::Well || seens.known.get(&report.destination).is_some_and(learns)
             };
             reports.iter().filter(news).map(|report| report.destination.clone()).collect()
         };

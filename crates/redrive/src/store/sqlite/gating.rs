@@ -232,7 +232,8 @@ impl Core {
                 self.woke = true;
             }
         }
-        self.note(change.map(|change| Activity::changed(job, change)))
+        let news = change.filter(|change| change.is_news());
+        self.note(news.map(|change| Activity::changed(job, change)))
     }
 
     /// Limits are others from now on.

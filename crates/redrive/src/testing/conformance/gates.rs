@@ -9,7 +9,7 @@ use crate::job::{JobId, NewJob, Reason, State, StateName};
 use crate::machine::Command;
 use crate::outcome::Outcome;
 use crate::span::{millis, mins, secs};
-use crate::store::{Destination, Observed, Store};
+use crate::store::{Claim, Destination, Observed, Store};
 
 const DOOR: &str = "api.example.org";
 
@@ -45,7 +45,7 @@ fn limited(kit: &Kit, limits: Limits) {
 
 fn report(kit: &Kit, job: JobId, seen: Seen) -> Report {
     let (began, ended) = (kit.now, kit.now);
-    Report { destination: DOOR.into(), job, holds: 0, seen, began, ended, pace: 100.0 }
+    Report { destination: DOOR.into(), job, holds: 0, seen, began, ended, status: None, pace: 100.0 }
 }
 
 async fn observe(kit: &Kit, reports: &[Report]) -> Observed {
@@ -191,6 +191,31 @@ pub async fn a_rate_is_kept_over_all_who_claim(store: Arc<dyn Store>) {
     let claim = kit.wants(&[(QUEUE, 9)]);
     let next = kit.ask(claim).await.next_due.expect("more are to come");
     assert!(next <= kit.now + millis(200), "and it is said when");
+}
+
+pub async fn what_is_handed_out_before_its_turn_says_when_that_is(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    limited(&kit, Limits { rate: Some(Rate::per_second(20)), burst: Some(2), ..Limits::default() });
+    let jobs = put_calls(&mut kit, 40).await;
+    let mut begun: Vec<(Timestamp, JobId)> = Vec::new();
+    for _ in 0..40 {
+        kit.holder = kit.register().await;
+        let claim = Claim { ahead: millis(100), ..kit.wants(&[(QUEUE, 9)]) };
+        let claimed = kit.ask(claim).await;
+        for (lease, job) in &claimed.jobs {
+            let turn = claimed.turns.get(&lease.seq).copied().unwrap_or(kit.now);
+            assert!(turn >= kit.now && turn <= kit.now + millis(300), "{turn} is not soon");
+            begun.push((turn, job.id));
+        }
+        kit.advance(millis(50));
+    }
+    assert!(begun.iter().map(|(_, id)| id).eq(&jobs[..begun.len()]), "in order");
+    begun.sort();
+    for (n, (first, _)) in begun.iter().enumerate() {
+        let second = begun[n..].iter().take_while(|(turn, _)| turn.since(*first) < secs(1)).count();
+        assert!(second <= 22, "{second} in a second, from {n} on");
+    }
+    assert!(begun.len() >= 38, "{} in two seconds", begun.len());
 }
 
 pub async fn places_are_counted_from_what_runs_and_free_again_when_it_ends_or_dies(store: Arc<dyn Store>) {

@@ -126,6 +126,7 @@ impl Kit {
             wants: wants.iter().map(want).collect(),
             suspect: true,
             kinds: None,
+            ahead: Duration::ZERO,
         }
     }
 
