@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "support/authority.rs"]
+mod authority;
 #[path = "cli/ground.rs"]
 mod ground;
 #[path = "cli/keeping.rs"]
 mod keeping;
+#[path = "cli/secure.rs"]
+mod secure;
 #[path = "cli/simulate.rs"]
 mod simulate;
 
