@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use redrive::{
-    Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName, Timestamp,
-    span,
+    Engine, Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName,
+    Timestamp, span,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -235,8 +235,8 @@ pub(super) async fn trigger(state: State<Api>, by: By, id: Path<JobId>) -> Answe
         return Err(Refusal::new(409, "RETRY_EXHAUSTED", message)
             .hint(format!("bring it back with POST /api/v1/jobs/{}/redrive", id.0)));
     }
-    let change = async { Ok(state.engine().retry_now(id.0).await?) };
-    by.audited(&state, "retry.trigger", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.retry_now(id.0).await?) };
+    by.steered(&state, "retry.trigger", On::job(id.0), change).await?;
     let detail = found(&state, id.0).await?;
     ok(RetryView::of(&detail.job, last_error(&detail.attempts), state.engine().now()))
 }
@@ -255,8 +255,8 @@ async fn found(api: &Api, id: JobId) -> Result<redrive::JobDetail, Refusal> {
 pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<Cancelled> {
     by.who.need(Scope::Operate)?;
     found(&state, id.0).await?;
-    let change = async { Ok(state.engine().cancel(id.0).await?) };
-    by.audited(&state, "retry.cancel", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.cancel(id.0).await?) };
+    by.steered(&state, "retry.cancel", On::job(id.0), change).await?;
     ok(Cancelled { id: id.0 })
 }
 
