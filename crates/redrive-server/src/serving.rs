@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use redrive_server::config::{self, ServeOptions, Sources, StoreUrl};
+use redrive_server::demo::Demo;
 use redrive_server::door::{EXIT_CONFIG, NotOpened, Tls};
 use redrive_server::serve::Server;
 use redrive_server::telemetry::{self, Metrics};
@@ -37,10 +38,12 @@ pub(crate) fn run(options: &ServeOptions) -> ExitCode {
     }
 }
 
-async fn serve(config: config::Config, demo: bool) -> Result<()> {
+async fn serve(mut config: config::Config, demo: bool) -> Result<()> {
     telemetry::log(&config.log, config.log_format)?;
     let metrics = Metrics::install().context("cannot count")?;
     let store = config.store.clone();
+    let demo = if demo { Some(Demo::new().await?) } else { None };
+    config.egress_allow.extend(demo.as_ref().map(Demo::egress));
     let server = Server::open(config, Some(metrics)).await?;
     let url = server.url()?;
     // Kept until the end: the store is ours for as long.
@@ -50,7 +53,7 @@ async fn serve(config: config::Config, demo: bool) -> Result<()> {
         tokio::spawn(renew(tls, hangup));
     }
     tracing::info!(store = store.shown(), %url, "Serving");
-    let _demo = if demo { Some(redrive_server::demo::start(&server).await?) } else { None };
+    let _demo = demo.map(|demo| demo.start(&server));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     server

@@ -80,6 +80,18 @@ fn tour(ground: &Ground, place: &[&str]) -> Vec<(String, Value)> {
 }
 
 #[test]
+fn a_demo_may_call_its_own_destinations_without_being_allowed_to() {
+    let ground = Ground::new();
+    let server = ground.serve("sqlite:demo.db", &["--demo"]);
+    let mut looks =
+        std::iter::repeat_with(|| ground.run(&["stats", "--json", "--server", server.url()]).json());
+    // The first job is for a destination that takes everything.
+    let stats = looks.find(|stats| stats["totalSucceeded"] != 0 || stats["totalFailed"] != 0).unwrap();
+    assert_ne!(stats["totalSucceeded"], 0, "{stats}");
+    server.stop();
+}
+
+#[test]
 fn every_command_answers_the_same_on_a_store_and_on_a_server() {
     let ground = Ground::new();
     let (local, served) =

@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
 use super::audit::{By, On};
-use super::forms::policy_of;
+use super::forms::{Span, policy_of};
 use super::jobs::{EnqueuedView, cursor, find, page};
 use super::stats::{Totals, totals};
 use super::views::last_error;
@@ -51,23 +51,31 @@ enum ErrorForm {
     /// `TIMEOUT: no answer`.
     Text(String),
     /// What is known of it.
-    Known { code: Option<String>, message: String, status: Option<u16> },
+    Known {
+        code: Option<String>,
+        message: String,
+        status: Option<u16>,
+        /// How long whoever was called asked to be left alone.
+        #[serde(rename = "retryAfter")]
+        retry_after: Option<Span>,
+    },
 }
 
 impl ErrorForm {
     fn into_failure(self) -> Failure {
-        let (code, status, message) = match self {
+        let (code, status, message, retry_after) = match self {
             ErrorForm::Text(text) => {
                 let code = leading_code(&text).map(str::to_owned);
-                (code, None, text)
+                (code, None, text, None)
             }
-            ErrorForm::Known { code, message, status } => (code, status, message),
+            ErrorForm::Known { code, message, status, retry_after } => (code, status, message, retry_after),
         };
-        let failure = match (code, status) {
+        let mut failure = match (code, status) {
             (Some(code), _) => Failure::from_code(code, message),
             (None, Some(status)) => Failure::from_status(status, message),
             (None, None) => Failure::from_text(message),
         };
+        failure.retry_after = retry_after.map(|span| span.0);
         match status {
             Some(status) => failure.status(status),
             None => failure,
