@@ -14,7 +14,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: ## Build and serve dashboard and API on http://127.0.0.1:7373 with a SQLite file; DEMO=1 adds flaky destinations and a trickle of jobs
-	@scripts/run.sh $(if $(DEMO),--demo --allow-egress 127.0.0.0/8)
+	@scripts/run.sh $(if $(DEMO),--demo)
 
 test: ## Everything CI runs, after installing what is missing
 	@scripts/test.sh

@@ -16,7 +16,8 @@ export REDRIVE_POOLER_KILLS=${REDRIVE_POOLER_KILLS:-500}
 export REDRIVE_PINNED_SECS=${REDRIVE_PINNED_SECS:-600}
 # On a served process with workers elsewhere.
 export REDRIVE_SERVER_KILLS=${REDRIVE_SERVER_KILLS:-1000}
-export REDRIVE_SCHEMATHESIS_SECS=${REDRIVE_SCHEMATHESIS_SECS:-1800}
+export REDRIVE_SCHEMATHESIS_ROLES=${REDRIVE_SCHEMATHESIS_ROLES:-local nobody read read:payload enqueue work work:default operate admin}
+export REDRIVE_SCHEMATHESIS_SECS=${REDRIVE_SCHEMATHESIS_SECS:-600}
 # Files of up to 50 MB from a server that cuts, refuses and stalls, with as many kills on the way.
 export REDRIVE_TEST_GET_FILES=${REDRIVE_TEST_GET_FILES:-100}
 export REDRIVE_TEST_GET_MB=${REDRIVE_TEST_GET_MB:-50}

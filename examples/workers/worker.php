@@ -1,47 +1,30 @@
-<?php
-// A Redrive worker: leases `greet` jobs, runs them, and reports what came of each.
-declare(strict_types=1);
+<?php // A Redrive worker: leases `greet` jobs, runs them, and reports what came of each.
 
-/** Posts JSON, and gives the status and the data; status 0 if nobody answers. */
-function post(string $path, array $body): array
+function post(string $path, array $body): array // the status and the data; status 0 if nobody answers
 {
-    $token = getenv('REDRIVE_TOKEN');
-    $headers = ['Content-Type: application/json', ...($token ? ["Authorization: Bearer $token"] : [])];
-    $http = ['method' => 'POST', 'header' => $headers, 'content' => json_encode((object) $body)];
-    $context = stream_context_create(['http' => $http + ['ignore_errors' => true, 'timeout' => 40]]);
-    $server = getenv('REDRIVE_URL') ?: 'http://127.0.0.1:7373';
-    $text = @file_get_contents("$server/api/v1$path", false, $context);
+    $url = (getenv('REDRIVE_URL') ?: 'http://127.0.0.1:7373') . "/api/v1$path";
+    $headers = ['Content-Type: application/json', 'Authorization: Bearer ' . getenv('REDRIVE_TOKEN')];
+    $http = ['method' => 'POST', 'header' => $headers, 'content' => json_encode($body), 'ignore_errors' => true];
+    $text = @file_get_contents($url, false, stream_context_create(['http' => $http + ['timeout' => 40]]));
     $status = $text === false ? 0 : (int) explode(' ', $http_response_header[0])[1];
     return [$status, json_decode((string) $text, true)['data'] ?? []];
 }
 
-/** What the job is for. What it returns is kept as the job's output. */
-function handle(array $job): array
+function handle(array $payload): array // what the job is for; what it returns is kept as the job's output
 {
-    $name = $job['payload']['name'] ?? throw new InvalidArgumentException('there is no name');
-    return ['greeting' => "Hello, $name"];
+    return ['greeting' => 'Hello, ' . ($payload['name'] ?? throw new DomainException('there is no name'))];
 }
 
-for ($me = [];;) {
+for ($me = [];; $status === 200 || sleep(1)) {
     [$status, $leased] = post('/workers/lease', $me + ['kinds' => ['greet'], 'wait' => '20s', 'leaseFor' => '1m']);
-    if ($status !== 200) {
-        // Nobody answered, or we were away for too long: begin again as a new worker.
-        $me = [];
-        sleep(1);
-        continue;
-    }
-    $me = ['workerId' => $leased['workerId']];
-    foreach ($leased['jobs'] as $job) {
+    $me = $leased ? ['workerId' => $leased['workerId']] : []; // no answer: begin as a new worker
+    foreach ($leased['jobs'] ?? [] as $job) {
         try {
-            [$report, $body] = ['complete', ['output' => handle($job)]];
-        } catch (InvalidArgumentException $error) {
-            [$report, $body] = ['fail', ['class' => 'permanent', 'message' => $error->getMessage()]];
-        } catch (Throwable $error) {
-            [$report, $body] = ['fail', ['message' => $error->getMessage()]];
+            [$report, $body] = ['complete', ['output' => handle($job['payload'])]];
+        } catch (Throwable $error) { // a payload that is wrong stays wrong
+            $known = $error instanceof DomainException ? ['class' => 'permanent'] : [];
+            [$report, $body] = ['fail', ['message' => $error->getMessage()] + $known];
         }
-        // 409 means that the job is no longer ours. Without an answer the same report is sent again: it counts once.
-        while (!in_array(post("/leases/{$job['lease']}/$report", $body)[0], [200, 409])) {
-            sleep(1);
-        }
+        while (!in_array(post("/leases/$job[lease]/$report", $body)[0], [200, 409])) sleep(1); // it counts once
     }
 }

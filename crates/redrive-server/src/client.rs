@@ -16,7 +16,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
 use redrive::{ErrorKind, MemoryStore};
 use redrive_server::config::{self, Config, ServeOptions, Sources, StoreUrl};
-use redrive_server::remote::Remote;
+use redrive_server::remote::{Remote, Trust};
 use redrive_server::serve;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -36,6 +36,12 @@ pub(crate) struct Target {
     /// The file with the token for the server [env: REDRIVE_TOKEN_FILE]
     #[arg(long, value_name = "FILE", help_heading = "Where")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Trust whom this PEM file names to vouch for the server, and nobody else [env: REDRIVE_CA_FILE]
+    #[arg(long, value_name = "FILE", help_heading = "Where")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The PEM file with our certificate and its key, for a server that asks for one [env: REDRIVE_CERT_FILE]
+    #[arg(long, value_name = "FILE", help_heading = "Where")]
+    pub(crate) cert_file: Option<PathBuf>,
     /// Open this store [default: the configured one, else sqlite:redrive.db]
     #[arg(long, value_name = "sqlite:PATH|postgres://…", help_heading = "Where")]
     pub(crate) store: Option<String>,
@@ -73,21 +79,27 @@ impl Target {
     pub(crate) async fn reach(&self, need: Need) -> Done<Client> {
         let sources = self.sources();
         let given = self.token_file.clone().or_else(|| sources.token_file());
+        let trust = self.trust(&sources);
         let server = self.server.as_deref().or_else(|| sources.server().filter(|_| self.store.is_none()));
         if let Some(url) = server {
-            return Client::there(url, given.as_deref());
+            return Client::there(url, given.as_deref(), &trust);
         }
         let config = config::load(&sources).map_err(|mistakes| Trouble::config(&mistakes))?;
         if need == Need::Config {
             return Ok(Client { way: Way::Here(serve::at_hand(&config, Arc::new(MemoryStore::new()))?) });
         }
         let token = given.or_else(|| config.token_file.clone());
-        here(&config, need, token.as_deref()).await
+        here(&config, need, token.as_deref(), &trust).await
+    }
+
+    fn trust(&self, sources: &Sources) -> Trust {
+        let Trust { ca, cert } = sources.trust();
+        Trust { ca: self.ca_file.clone().or(ca), cert: self.cert_file.clone().or(cert) }
     }
 }
 
 /// The configured store, or the server that has it.
-async fn here(config: &Config, need: Need, token: Option<&Path>) -> Done<Client> {
+async fn here(config: &Config, need: Need, token: Option<&Path>, trust: &Trust) -> Done<Client> {
     if let StoreUrl::Sqlite(path) = &config.store
         && need != Need::AnyStore
         && !path.exists()
@@ -108,7 +120,7 @@ async fn here(config: &Config, need: Need, token: Option<&Path>) -> Done<Client>
                 let trouble = Trouble::store(&error);
                 trouble.hint("whoever has it is no `redrive serve` that can be asked: stop it, or ask it in its own way")
             })?;
-            Client::there(&url, token)
+            Client::there(&url, token, trust)
         }
         (Err(error), _) => Err(Trouble::store(&error)),
     }
@@ -144,11 +156,18 @@ enum Way {
 }
 
 impl Client {
-    fn there(url: &str, token_file: Option<&Path>) -> Done<Client> {
+    fn there(url: &str, token_file: Option<&Path>, trust: &Trust) -> Done<Client> {
         let token = token_file.map(read_token).transpose()?;
         let remote = Remote::new(url, token.as_deref()).map_err(|error| {
             Trouble::usage(format!("{error}"), "give --server the URL of a Redrive server")
         })?;
+        // Without any, the system's certificates are looked for only where they are needed.
+        let remote = match (&trust.ca, &trust.cert) {
+            (None, None) => remote,
+            _ => remote.trusting(trust).map_err(|error| {
+                Trouble::usage(format!("{error:#}"), "give --ca-file and --cert-file the paths of PEM files")
+            })?,
+        };
         Ok(Client { way: Way::There(remote) })
     }
 

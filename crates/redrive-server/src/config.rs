@@ -3,7 +3,7 @@
 //!
 //! The table of keys is in `config/keys.rs`, where values come from in `config/source.rs`, how they are read in
 //! `config/check.rs`, what has names of its own in `config/parts.rs`
-//! and `config/destinations.rs`. Not here: what is done with any of it.
+//! and `config/destinations.rs`, the files of TLS in `config/tls.rs`. Not here: what is done with any of it.
 
 mod check;
 mod destinations;
@@ -14,6 +14,7 @@ mod node;
 mod parts;
 mod source;
 mod store_url;
+mod tls;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -34,6 +35,7 @@ pub use self::mistake::{Mistake, Place};
 pub use self::parts::{CommandConfig, Notice, NoticeOn, NoticeTo, QueueConfig, Secret};
 pub use self::source::Sources;
 pub use self::store_url::StoreUrl;
+pub use self::tls::TlsConfig;
 
 /// A checked configuration.
 #[derive(Clone, Debug)]
@@ -48,6 +50,8 @@ pub struct Config {
     pub hosts: Vec<String>,
     /// Whether plain HTTP may be spoken off loopback.
     pub insecure: bool,
+    /// With which files TLS is spoken, if it is.
+    pub tls: Option<TlsConfig>,
     /// Where the first admin token is kept.
     pub token_file: Option<PathBuf>,
     /// How long after this process has died its jobs go to another.
@@ -225,6 +229,7 @@ fn checked(checker: &mut Checker<'_>, host: &str) -> Config {
         listen,
         hosts: hosts(checker),
         insecure: checker.must("insecure", "", check::truth),
+        tls: checker.tls(),
         token_file: checker.take("token_file", "", check::file),
         lease: checker.must("lease", "", check::span),
         grace: checker.must("grace", "", check::span),
@@ -248,11 +253,13 @@ fn checked(checker: &mut Checker<'_>, host: &str) -> Config {
         policies,
         endpoints,
     };
-    if !config.listen.ip().is_loopback() && !config.insecure {
+    let is_plain =
+        config.tls.is_none() && !checker.mistakes.iter().any(|wrong| wrong.key.starts_with("tls."));
+    if !config.listen.ip().is_loopback() && is_plain && !config.insecure {
         let place = checker.node("listen", "").map_or(Place::Default, |node| node.place.clone());
         let message = format!(
-            "{} is off loopback, and this server speaks plain HTTP; put something before it that speaks TLS and \
-             write insecure = true, or listen on 127.0.0.1",
+            "{} is off loopback, and this server speaks plain HTTP; write [tls] with cert and key, or put something \
+             before it that speaks TLS and write insecure = true, or listen on 127.0.0.1",
             config.listen
         );
         checker.mistake(place, "listen", message);

@@ -1,5 +1,6 @@
 //! `redrive serve --demo`: flaky local destinations and a trickle of jobs, so that a newcomer sees it all at work.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -25,24 +26,43 @@ struct Seen {
     requests: AtomicU64,
 }
 
-/// Starts the destinations and the trickle. Both end when it is dropped. The server must be allowed to call loopback.
-///
-/// # Errors
-///
-/// If no port is free.
-pub async fn start(server: &Server) -> Result<JoinSet<()>> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.context("the demo needs a port on loopback")?;
-    let address = listener.local_addr()?;
-    let targets = Router::new().route("/{target}", post(answer)).with_state(Arc::new(Seen::default()));
-    let mut tasks = JoinSet::new();
-    tasks.spawn(async move {
-        // Ends with the process; a demonstration has nobody to complain to.
-        drop(axum::serve(listener, targets).await);
-    });
-    let engine = server.engine().clone();
-    tasks.spawn(async move { trickle(&engine, &format!("http://{address}")).await });
-    tracing::info!(%address, "Demo: flaky destinations are at work, and a job comes in every moment");
-    Ok(tasks)
+/// A demonstration that has its port and has not begun.
+pub struct Demo {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Demo {
+    /// Takes a port for its destinations.
+    ///
+    /// # Errors
+    ///
+    /// If none is free.
+    pub async fn new() -> Result<Demo> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.context("the demo needs a port on loopback")?;
+        let address = listener.local_addr()?;
+        Ok(Demo { listener, address })
+    }
+
+    /// What a server must be allowed to call for it, as `egress.allow` has it: its own port and nothing else.
+    pub fn egress(&self) -> String {
+        format!("{}/32:{}", self.address.ip(), self.address.port())
+    }
+
+    /// Starts the destinations and the trickle. Both end when what it returns is dropped.
+    pub fn start(self, server: &Server) -> JoinSet<()> {
+        let Demo { listener, address } = self;
+        let targets = Router::new().route("/{target}", post(answer)).with_state(Arc::new(Seen::default()));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            // Ends with the process; a demonstration has nobody to complain to.
+            drop(axum::serve(listener, targets).await);
+        });
+        let engine = server.engine().clone();
+        tasks.spawn(async move { trickle(&engine, &format!("http://{address}")).await });
+        tracing::info!(%address, "Demo: flaky destinations are at work, and a job comes in every moment");
+        tasks
+    }
 }
 
 /// A steady one, one that often fails, one that says when to come back, one that is down half of the time, and one that

@@ -14,6 +14,7 @@ mod refusal;
 mod session;
 mod stream;
 mod throttle;
+mod tls;
 mod token;
 mod who;
 
@@ -36,12 +37,13 @@ use redrive::Clock;
 
 use crate::config::{Config, Limits};
 
-pub use self::accept::listen;
+pub use self::accept::{Entrance, listen};
 pub use self::authenticate::Tokens;
 pub use self::guard::{HEADER_BYTES_MAX, HEADERS_MAX, Hosts, URL_BYTES_MAX};
 pub use self::opening::{EXIT_CONFIG, Entry, NotOpened, Opening, open};
 pub use self::refusal::Refusal;
 pub use self::session::{Counter, SESSION_PATH};
+pub use self::tls::{Tls, TlsMistake};
 pub use self::token::{Entropy, Hash, MemoryTokenBook, Scope, Token, TokenBook, TokenRecord, entropy};
 pub use self::who::Who;
 

@@ -27,7 +27,8 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::WantsClientCert;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -331,11 +332,14 @@ pub(crate) fn system_roots() -> RootCertStore {
 
 /// TLS 1.2 or newer with whoever these certificates vouch for.
 pub(crate) fn tls(roots: RootCertStore) -> TlsConnector {
+    TlsConnector::from(Arc::new(tls_builder(roots).with_no_client_auth()))
+}
+
+/// The same, before it is said who we are.
+pub(crate) fn tls_builder(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
+    ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13, &rustls::version::TLS12])
         .expect("the provider has cipher suites for both versions")
         .with_root_certificates(roots)
-        .with_no_client_auth();
-    TlsConnector::from(Arc::new(config))
 }

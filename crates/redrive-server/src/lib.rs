@@ -12,10 +12,12 @@ pub mod egress;
 pub mod executor;
 pub mod health;
 pub mod notices;
+mod pem;
 mod printable;
 pub mod remote;
 pub mod serve;
 pub mod simulate;
+mod socket;
 pub mod telemetry;
 pub mod tokens;
 

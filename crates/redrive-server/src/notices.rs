@@ -5,16 +5,18 @@
 //! A webhook is a job like any other: signed, retried, and to be seen where jobs are seen.
 
 mod destinations;
+mod rates;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redrive::{
-    Activity, Call, Engine, GiveUp, Job, JobDetail, Json, Limit, MINUTE, NewJob, Notice, Result, State,
-    Steps, Timestamp, What, mins, secs, span,
+    Activity, Call, Engine, GiveUp, Job, JobDetail, Json, Limit, NewJob, Notice, Result, State, Timestamp,
+    What, mins, secs,
 };
 use serde_json::json;
 
+use self::rates::Counting;
 use crate::config::{Notice as Rule, NoticeOn, NoticeTo};
 
 /// How often to look.
@@ -29,10 +31,6 @@ const LOOK_BACK: Duration = mins(10);
 const REMEMBERED: Duration = mins(20);
 /// Of one sort, as many are told one by one in a minute; then it is said that there are more.
 const PER_MINUTE: usize = 20;
-/// Fewer attempts than this in a window say nothing about a rate.
-const ATTEMPTS_MIN: u64 = 10;
-/// A rate that has been too high is right again when it has fallen this far below what was asked for.
-const RIGHT_AGAIN: f64 = 0.8;
 /// What says that a job is itself a notice, about which nobody is called.
 const LABEL: &str = "redrive.notice";
 
@@ -46,6 +44,8 @@ pub struct Notifier {
     heard: i64,
     /// For each rule about rates: how often it has changed its mind. Odd while the rate is too high.
     rates: BTreeMap<String, u64>,
+    /// What is counted for rules about one queue or one kind.
+    counting: Option<Counting>,
     /// Destinations that were told to be down, and since when they are.
     down: BTreeMap<String, Timestamp>,
     /// What the activity log had of destinations when they were last looked at.
@@ -56,7 +56,8 @@ impl Notifier {
     /// With these rules, beside what every dashboard is told.
     pub fn new(engine: Engine, rules: Vec<Rule>) -> Notifier {
         let (seen, rates, down) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Notifier { engine, rules, seen, heard: 0, rates, down, gates: None }
+        let counting = Counting::start(&engine, &rules);
+        Notifier { engine, rules, seen, heard: 0, rates, counting, down, gates: None }
     }
 
     /// Tells `tell` every notice of the store that comes from now on, and makes those that are due.
@@ -68,7 +69,10 @@ impl Notifier {
                 tracing::warn!(%error, "Cannot look for what there is to tell; trying again");
             }
             looks += 1;
-            tokio::time::sleep(LOOK_EVERY).await;
+            match &mut self.counting {
+                Some(counting) => counting.listen(LOOK_EVERY).await,
+                None => tokio::time::sleep(LOOK_EVERY).await,
+            }
         }
     }
 
@@ -178,47 +182,6 @@ impl Notifier {
         Ok(())
     }
 
-    /// Whether too many attempts fail, or no longer.
-    async fn rates(&mut self, now: Timestamp) -> Result<()> {
-        let mut groups: BTreeMap<String, Vec<Rule>> = BTreeMap::new();
-        for rule in self.rules.iter().filter(|rule| rule.on.contains(&NoticeOn::FailureRate)) {
-            let name = format!("{}%/{}", percent(rule.rate), span::format(rule.window));
-            groups.entry(name).or_default().push(rule.clone());
-        }
-        for (name, rules) in groups {
-            let Rule { window, rate: limit, .. } = rules[0];
-            let points = self.engine.series(Steps::before(now, window, MINUTE)).await?;
-            let count = |of: fn(&redrive::Point) -> u64| points.iter().map(of).sum::<u64>();
-            let rate = Rate { failed: count(|p| p.failed), succeeded: count(|p| p.succeeded) };
-            let changes = self.rates.get(&name).copied().unwrap_or(0);
-            let is_high = changes % 2 == 1;
-            if !rate.has_changed(is_high, limit) {
-                continue;
-            }
-            let window = span::format(window);
-            let message = match is_high {
-                false => format!("{} of attempts failed in the last {window} ({rate}).", rate.shown()),
-                true => {
-                    format!("Recovered: {} of attempts failed in the last {window} ({rate}).", rate.shown())
-                }
-            };
-            let notice = Notice {
-                key: format!("rate:{name}#{}", changes + 1),
-                at: now,
-                rule: name,
-                what: if is_high { "failure_rate_recovered" } else { "failure_rate" }.into(),
-                job: None,
-                message,
-            };
-            let said = |rule: &Rule| match (&rule.text, is_high) {
-                (Some(text), false) => text.replace("{rate}", &rate.shown()),
-                _ => notice.message.clone(),
-            };
-            self.deliver(&notice, &rules, false, said).await?;
-        }
-        Ok(())
-    }
-
     /// Hands a notice to whoever is called, then keeps it. In this order: if the process dies in between, it is handed
     /// over again, which the key of the call makes one.
     async fn deliver(
@@ -321,57 +284,5 @@ impl Facts<'_> {
             .replace("{kind}", &self.job.kind)
             .replace("{operation_type}", &self.job.kind)
             .replace("{error}", self.error)
-    }
-}
-
-/// How many attempts of a window failed.
-struct Rate {
-    failed: u64,
-    succeeded: u64,
-}
-
-impl Rate {
-    fn share(&self) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "a share for people to read")]
-        let share = self.failed as f64 / (self.failed + self.succeeded).max(1) as f64;
-        share
-    }
-
-    /// Whether it is time to say so: too high and not yet said, or right again after it was said.
-    fn has_changed(&self, is_high: bool, limit: f64) -> bool {
-        match is_high {
-            false => self.failed + self.succeeded >= ATTEMPTS_MIN && self.share() >= limit,
-            true => self.share() < limit * RIGHT_AGAIN,
-        }
-    }
-
-    fn shown(&self) -> String {
-        format!("{} %", percent(self.share()))
-    }
-}
-
-impl std::fmt::Display for Rate {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {}", self.failed, self.failed + self.succeeded)
-    }
-}
-
-fn percent(share: f64) -> String {
-    let text = format!("{:.1}", share * 100.0);
-    text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rate_is_too_high_only_when_enough_was_tried_and_right_again_only_well_below() {
-        let rate = |failed, succeeded| Rate { failed, succeeded };
-        assert!(!rate(5, 0).has_changed(false, 0.2), "five attempts say nothing");
-        assert!(rate(2, 8).has_changed(false, 0.2) && !rate(1, 9).has_changed(false, 0.2));
-        assert!(!rate(19, 81).has_changed(true, 0.2), "hardly below is not right again");
-        assert!(rate(15, 85).has_changed(true, 0.2) && rate(0, 0).has_changed(true, 0.2));
-        assert_eq!((rate(1, 7).shown(), rate(1, 7).to_string()), ("12.5 %".into(), "1 of 8".into()));
     }
 }

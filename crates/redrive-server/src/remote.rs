@@ -1,6 +1,7 @@
 //! A server from afar: how the command line asks one that an operator has named. It goes wherever it is told, so it is
 //! for people at a terminal; what jobs ask for goes through [`egress`](crate::egress).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,14 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use redrive::secs;
-use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{PrivateKeyDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 use url::{Host, Url};
 
-use crate::egress;
+use crate::{egress, pem};
 
 /// How long a server may take to take a connection.
 const CONNECT_MAX: Duration = secs(10);
@@ -29,6 +32,36 @@ const ANSWER_MAX: Duration = secs(60);
 pub struct Remote {
     url: Url,
     token: Option<Arc<str>>,
+    tls: Option<TlsConnector>,
+}
+
+/// Whom to trust, and who we are, in files; both in PEM.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// Who vouches for the server, instead of those whom the operating system trusts.
+    pub ca: Option<PathBuf>,
+    /// Our certificate and its private key, in one file, for a server that asks for one.
+    pub cert: Option<PathBuf>,
+}
+
+impl Trust {
+    fn connector(&self) -> Result<TlsConnector> {
+        let roots = match &self.ca {
+            Some(path) => pem::roots(path).map_err(anyhow::Error::msg)?,
+            None => egress::system_roots(),
+        };
+        let builder = egress::tls_builder(roots);
+        let config = match &self.cert {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let wrong = || format!("{} does not hold a certificate and its private key", path.display());
+                let chain = pem::certificates(path).map_err(anyhow::Error::msg)?;
+                let key = PrivateKeyDer::from_pem_file(path).with_context(wrong)?;
+                builder.with_client_auth_cert(chain, key).with_context(wrong)?
+            }
+        };
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
 }
 
 impl Remote {
@@ -43,7 +76,16 @@ impl Remote {
         if !matches!(parsed.scheme(), "http" | "https") || parsed.host().is_none() {
             bail!("{url:?} does not name a server; {hint}");
         }
-        Ok(Remote { url: parsed, token: token.map(Into::into) })
+        Ok(Remote { url: parsed, token: token.map(Into::into), tls: None })
+    }
+
+    /// The same, as these files say.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the files.
+    pub fn trusting(self, trust: &Trust) -> Result<Remote> {
+        Ok(Remote { tls: Some(trust.connector()?), ..self })
     }
 
     /// Where it is, for people.
@@ -102,7 +144,8 @@ impl Remote {
             Host::Ipv4(v4) => ServerName::from(std::net::IpAddr::V4(v4)),
             Host::Ipv6(v6) => ServerName::from(std::net::IpAddr::V6(v6)),
         };
-        let secured = egress::tls(egress::system_roots()).connect(name, stream).await;
+        let tls = self.tls.clone().unwrap_or_else(|| egress::tls(egress::system_roots()));
+        let secured = tls.connect(name, stream).await;
         speak(secured.context("no secure connection")?, request).await
     }
 }

@@ -1,7 +1,7 @@
 //! `redrive serve`: one engine, the executors it runs, and the API in front of it, until it is told to stop.
 
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, Api};
 use crate::config::{Config, DestinationConfig, Durability, HealthConfig, StoreUrl};
-use crate::door::{self, DoorConfig, Who};
+use crate::door::{self, DoorConfig, Entrance, Tls, Who};
 use crate::egress::{Allow, Egress, EgressPolicy};
 use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
 use crate::health::Health;
@@ -27,6 +27,7 @@ pub struct Server {
     api: Api,
     health: Health,
     listener: TcpListener,
+    tls: Option<Arc<Tls>>,
     /// Says that it is to stop.
     stop: watch::Sender<bool>,
 }
@@ -79,7 +80,8 @@ impl Server {
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
-        Ok(Server { config, engine, router, api, health, listener, stop })
+        let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
+        Ok(Server { config, engine, router, api, health, listener, tls, stop })
     }
 
     /// Where it listens.
@@ -89,6 +91,31 @@ impl Server {
     /// The operating system's.
     pub fn address(&self) -> std::io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    /// Its URL for those on this machine: under its first name where it has to prove one.
+    ///
+    /// # Errors
+    ///
+    /// The operating system's.
+    pub fn url(&self) -> std::io::Result<String> {
+        let address = self.address()?;
+        let ip = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            ip => ip,
+        };
+        let port = address.port();
+        Ok(match (&self.tls, self.config.hosts.first()) {
+            (None, _) => format!("http://{}", SocketAddr::new(ip, port)),
+            (Some(_), None) => format!("https://{}", SocketAddr::new(ip, port)),
+            (Some(_), Some(name)) => format!("https://{name}:{port}"),
+        })
+    }
+
+    /// Its certificates, which can be read anew while it serves; none if it speaks plain HTTP.
+    pub fn tls(&self) -> Option<Arc<Tls>> {
+        self.tls.clone()
     }
 
     /// The engine it runs.
@@ -102,7 +129,11 @@ impl Server {
     ///
     /// Those of the store at the end, and of the socket.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        let Server { config, engine, router, api, health, listener, stop } = self;
+        let Server { config, engine, router, api, health, listener, tls, stop } = self;
+        let entrance = match tls {
+            Some(tls) => Entrance::secured(listener, tls),
+            None => listener.into(),
+        };
         let stopped = stop.subscribe();
         let stopping = |mut stopped: watch::Receiver<bool>| async move {
             // A sender that is gone is as good as a word.
@@ -116,7 +147,7 @@ impl Server {
         };
         let listened = async {
             let until = stopping(stopped.clone());
-            let listened = door::listen(listener, router, &config.limits, config.grace, until).await;
+            let listened = door::listen(entrance, router, &config.limits, config.grace, until).await;
             stop.send_replace(true);
             listened
         };

@@ -1,16 +1,17 @@
 //! `redrive serve` as a process: reads the configuration, says what is wrong with it, and serves until it is told to stop.
 
 use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use redrive_server::config::{self, ServeOptions, Sources, StoreUrl};
-use redrive_server::door::{EXIT_CONFIG, NotOpened};
+use redrive_server::demo::Demo;
+use redrive_server::door::{EXIT_CONFIG, NotOpened, Tls};
 use redrive_server::serve::Server;
 use redrive_server::telemetry::{self, Metrics};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::{client, out};
 
@@ -37,16 +38,22 @@ pub(crate) fn run(options: &ServeOptions) -> ExitCode {
     }
 }
 
-async fn serve(config: config::Config, demo: bool) -> Result<()> {
+async fn serve(mut config: config::Config, demo: bool) -> Result<()> {
     telemetry::log(&config.log, config.log_format)?;
     let metrics = Metrics::install().context("cannot count")?;
     let store = config.store.clone();
+    let demo = if demo { Some(Demo::new().await?) } else { None };
+    config.egress_allow.extend(demo.as_ref().map(Demo::egress));
     let server = Server::open(config, Some(metrics)).await?;
-    let address = server.address()?;
+    let url = server.url()?;
     // Kept until the end: the store is ours for as long.
-    let _notice = Notice::leave(&store, address);
-    tracing::info!(store = store.shown(), url = %format_args!("http://{address}"), "Serving");
-    let _demo = if demo { Some(redrive_server::demo::start(&server).await?) } else { None };
+    let _notice = Notice::leave(&store, &url);
+    if let Some(tls) = server.tls() {
+        let hangup = signal(SignalKind::hangup())?;
+        tokio::spawn(renew(tls, hangup));
+    }
+    tracing::info!(store = store.shown(), %url, "Serving");
+    let _demo = demo.map(|demo| demo.start(&server));
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     server
@@ -62,16 +69,28 @@ async fn serve(config: config::Config, demo: bool) -> Result<()> {
     Ok(())
 }
 
+/// Reads the certificates again whenever the process is told to.
+async fn renew(tls: Arc<Tls>, mut hangup: Signal) {
+    while hangup.recv().await.is_some() {
+        match tls.reload() {
+            Ok(()) => tracing::info!("The certificates were read again"),
+            Err(error) => {
+                tracing::error!(%error, "The certificates cannot be read again; those from before are used on");
+            }
+        }
+    }
+}
+
 /// The server's URL in a file beside its SQLite file, so that a command that finds the store in use knows whom to ask.
 /// Taken away when it is dropped; one that was left behind by a crash is never looked at, since the store can be opened.
 struct Notice(PathBuf);
 
 impl Notice {
     /// None for PostgreSQL, which many can open; none where it cannot be written, which is no reason not to serve.
-    fn leave(store: &StoreUrl, address: SocketAddr) -> Option<Notice> {
+    fn leave(store: &StoreUrl, url: &str) -> Option<Notice> {
         let StoreUrl::Sqlite(store) = store else { return None };
         let path = client::serving_file(store);
-        match write(&path, address) {
+        match write(&path, url) {
             Ok(()) => Some(Notice(path)),
             Err(error) => {
                 tracing::warn!(file = %path.display(), %error, "Commands that name the store will not find this server");
@@ -82,15 +101,10 @@ impl Notice {
 }
 
 /// In one piece, and readable by its owner alone.
-fn write(path: &Path, address: SocketAddr) -> std::io::Result<()> {
+fn write(path: &Path, url: &str) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    let ip = match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    writeln!(file, "http://{}", SocketAddr::new(ip, address.port()))?;
+    writeln!(file, "{url}")?;
     file.persist(path)?;
     Ok(())
 }

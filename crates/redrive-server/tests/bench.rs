@@ -100,6 +100,15 @@ fn jobs_of_next_month_are_left_alone_by_a_drain() {
 }
 
 #[test]
+fn the_server_is_measured_as_a_process_that_takes_and_sends_every_job() {
+    let results = results(&["--http", "--jobs", "200", "--rounds", "1", "--json"]);
+    assert_eq!(names(&results), ["http_enqueue", "http_execute"]);
+    for result in &results {
+        assert!(result["ratio"].as_f64().unwrap() > 0.0, "{result}");
+    }
+}
+
+#[test]
 fn without_json_people_get_a_table() {
     let output = bench(&["--jobs", "20", "--rounds", "1", "--only", "enqueue_bulk"]);
     let table = String::from_utf8(output.stdout).unwrap();

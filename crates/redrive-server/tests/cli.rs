@@ -2,10 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[path = "support/authority.rs"]
+mod authority;
 #[path = "cli/ground.rs"]
 mod ground;
 #[path = "cli/keeping.rs"]
 mod keeping;
+#[path = "cli/secure.rs"]
+mod secure;
 #[path = "cli/simulate.rs"]
 mod simulate;
 
@@ -73,6 +77,18 @@ fn tour(ground: &Ground, place: &[&str]) -> Vec<(String, Value)> {
     ask("jobs redrive", &[job]);
     ask("jobs delete --state succeeded --yes", &[]);
     answers
+}
+
+#[test]
+fn a_demo_may_call_its_own_destinations_without_being_allowed_to() {
+    let ground = Ground::new();
+    let server = ground.serve("sqlite:demo.db", &["--demo"]);
+    let mut looks =
+        std::iter::repeat_with(|| ground.run(&["stats", "--json", "--server", server.url()]).json());
+    // The first job is for a destination that takes everything.
+    let stats = looks.find(|stats| stats["totalSucceeded"] != 0 || stats["totalFailed"] != 0).unwrap();
+    assert_ne!(stats["totalSucceeded"], 0, "{stats}");
+    server.stop();
 }
 
 #[test]

@@ -227,8 +227,18 @@ fn every_mistake_says_where_it_stands_and_what_to_write() {
         ),
         (
             "listen = \"0.0.0.0:7373\"",
-            "redrive.toml:1:10: listen: 0.0.0.0:7373 is off loopback, and this server speaks plain HTTP; put \
-             something before it that speaks TLS and write insecure = true, or listen on 127.0.0.1",
+            "redrive.toml:1:10: listen: 0.0.0.0:7373 is off loopback, and this server speaks plain HTTP; write \
+             [tls] with cert and key, or put something before it that speaks TLS and write insecure = true, or listen \
+             on 127.0.0.1",
+        ),
+        (
+            "[tls]\ncert = \"/nowhere/cert.pem\"",
+            "redrive.toml:2:8: tls.key: is needed with tls.cert; write the path of a PEM file",
+        ),
+        (
+            "listen = \"0.0.0.0:7373\"\n[tls]\ncert = \"/nowhere/cert.pem\"\nkey = \"/nowhere/key.pem\"",
+            "redrive.toml:3:8: tls.cert: no certificate can be read from /nowhere/cert.pem (I/O error: No such file or \
+             directory (os error 2)); write the path of a PEM file",
         ),
         (
             "store = \"mysql://db\"",

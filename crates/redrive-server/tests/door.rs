@@ -7,8 +7,12 @@
     reason = "how long an answer takes is measured by the clock on the wall"
 )]
 
+#[path = "support/authority.rs"]
+mod authority;
 #[path = "door/ground.rs"]
 mod ground;
+#[path = "door/tls.rs"]
+mod tls;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;

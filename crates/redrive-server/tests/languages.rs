@@ -119,7 +119,11 @@ fn the_guide_shows_the_workers_as_they_are() {
     for name in ["worker.php", "worker.py", "worker.ts"] {
         let code = read(&format!("examples/workers/{name}"));
         assert!(guide.contains(code.trim_end()), "docs/guides/workers.md shows another {name}");
-        assert!(code.lines().count() < 60, "{name} is no longer short");
+        assert!(code.lines().count() <= 30, "{name} is no longer short");
+        assert!(
+            code.lines().all(|line| line.len() <= 120),
+            "{name} is short only because its lines are long"
+        );
     }
 }
 

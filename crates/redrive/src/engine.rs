@@ -28,6 +28,7 @@ use crate::clock::{Clock, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId, Json, NewJob};
 use crate::machine::{self, Admission, Command, Steer};
+use crate::operate::Audit;
 use crate::queue::{Queue, Retention};
 use crate::stats::Activity;
 use crate::store::{
@@ -49,6 +50,8 @@ pub use self::workflow::ExecutionDetail;
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
+    /// On whose behalf it changes jobs, if that is to be written down.
+    asked: Option<Arc<Audit>>,
 }
 
 pub(crate) struct Inner {
@@ -271,7 +274,7 @@ impl Engine {
             self.before_executions(command, &jobs).await?;
             let now = self.inner.clock.now();
             let these = Filter { ids: jobs.iter().map(|job| job.id).collect(), ..to.clone() };
-            let done = self.inner.store.apply(command, &these, APPLY_CHUNK, now).await?;
+            let done = self.change(command, &these, APPLY_CHUNK, now).await?;
             count += done.len() as u64;
             self.inner.steered(command, &done, now);
             let done: Vec<Job> = jobs.into_iter().filter(|job| done.contains(&job.id)).collect();
@@ -293,7 +296,7 @@ impl Engine {
         };
         self.before_executions(command, &named).await?;
         let now = self.inner.clock.now();
-        let done = self.inner.store.apply(command, &Filter::id(id), 1, now).await?;
+        let done = self.change(command, &Filter::id(id), 1, now).await?;
         if !done.is_empty() {
             self.inner.steered(command, &done, now);
             return self.after_members(command, &named).await;

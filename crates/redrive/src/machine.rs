@@ -95,7 +95,11 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
         (When::At(at), _) => (at.max(now), Reason::Scheduled),
         (When::After(delay), _) => (now + delay.min(span::MAX), Reason::Scheduled),
         (When::Now, Origin::Engine) => (now, Reason::Scheduled),
-        (When::Now, Origin::External) => (now + policy.first_delay(rng), Reason::Backoff),
+        (When::Now, Origin::External) => {
+            let outside = new.history.last().and_then(|record| record.failure.as_ref());
+            let delay = policy.first_delay_asked(outside.and_then(|failure| failure.retry_after), rng);
+            (now + delay.wait, if delay.asked { Reason::RetryAfter } else { Reason::Backoff })
+        }
     };
     let (history, ledger) = carried_over(new.history, now);
     let reason = if ledger.failures > 0 { Reason::Backoff } else { reason };

@@ -204,7 +204,14 @@ impl Policy {
 
     /// How long a job waits before its first run, if its first failure happened outside.
     pub fn first_delay(&self, rng: &mut Rng) -> Duration {
-        self.jittered(1, None, rng).wait
+        self.first_delay_asked(None, rng).wait
+    }
+
+    /// The same where the far side may have asked for another time.
+    pub(crate) fn first_delay_asked(&self, retry_after: Option<Duration>, rng: &mut Rng) -> Delay {
+        let origin = Origin::External;
+        let ask = Ask { failures: 0, crashes: 0, origin, age: Duration::ZERO, retry_after, previous: None };
+        self.asked_delay(&ask, rng).unwrap_or_else(|| self.jittered(1, None, rng))
     }
 
     /// The nth delay (from 1) before jitter; none where a schedule has ended.

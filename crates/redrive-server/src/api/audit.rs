@@ -1,8 +1,9 @@
 //! Who did what: every change that is asked for is written down in the store before it is made, and what came of it
-//! after. An entry that stays `begun` is of a server that died in between.
+//! after; of what is done to jobs, in the very transaction that does it. An entry that stays `begun` is of a server that
+//! died in between.
 
 use axum::extract::State;
-use redrive::{Audit, AuditFilter, JobId, Timestamp};
+use redrive::{Audit, AuditFilter, Engine, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -12,6 +13,8 @@ use super::jobs::{cursor, page};
 use super::views::PageView;
 use crate::door::{Refusal, RequestId, Scope, Who};
 
+/// What came of a change that was made.
+const DONE: &str = "done";
 /// The longest description of what a change was asked of.
 const ON_MAX: usize = 1_000;
 
@@ -57,6 +60,17 @@ impl By {
         on: On,
         change: impl Future<Output = Result<T, Refusal>>,
     ) -> Result<T, Refusal> {
+        self.steered(api, what, on, |_| change).await
+    }
+
+    /// The same for what is done to jobs, by an engine that completes the entry in the transaction of the change.
+    pub(super) async fn steered<T, F: Future<Output = Result<T, Refusal>>>(
+        &self,
+        api: &Api,
+        what: &str,
+        on: On,
+        change: impl FnOnce(Engine) -> F,
+    ) -> Result<T, Refusal> {
         let before = standing(api, on.job).await;
         let mut entry = Audit {
             id: self.request.clone(),
@@ -70,8 +84,9 @@ impl By {
             detail: String::new(),
         };
         api.engine().audit(&entry).await?;
-        let answer = change.await;
-        entry.result = answer.as_ref().err().map_or("done", |refusal| refusal.code).to_owned();
+        let done = Audit { result: DONE.into(), detail: before.clone(), ..entry.clone() };
+        let answer = change(api.engine().asked_by(done)).await;
+        entry.result = answer.as_ref().err().map_or(DONE, |refusal| refusal.code).to_owned();
         let after = standing(api, on.job).await;
         entry.detail = if before == after { after } else { format!("{before} → {after}") };
         if let Err(error) = api.engine().audit(&entry).await {

@@ -1,7 +1,7 @@
 //! What a person asks of jobs: of one by its id, or of all that match.
 
 use axum::extract::State;
-use redrive::{Command, JobId, Timestamp};
+use redrive::{Command, Engine, JobId, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -18,8 +18,8 @@ const COUNT_MAX: usize = 10_000;
 
 async fn carry_out(api: &Api, by: &By, command: Command, id: JobId) -> Answer<DetailView> {
     by.who.need(Scope::Operate)?;
-    let (engine, what) = (api.engine(), format!("jobs.{}", word(command)));
-    let change = async {
+    let what = format!("jobs.{}", word(command));
+    let change = |engine: Engine| async move {
         match command {
             Command::Cancel => engine.cancel(id).await?,
             Command::RetryNow => engine.retry_now(id).await?,
@@ -30,7 +30,7 @@ async fn carry_out(api: &Api, by: &By, command: Command, id: JobId) -> Answer<De
         }
         Ok(())
     };
-    by.audited(api, &what, On::job(id), change).await?;
+    by.steered(api, &what, On::job(id), change).await?;
     ok(detail(api, &by.who, id).await?)
 }
 
@@ -180,7 +180,7 @@ pub(super) async fn by_filter(state: State<Api>, by: By, body: Body<BulkForm>) -
         BulkCommand::Delete => Command::Delete,
     };
     let what = format!("jobs.{}_all", word(command));
-    let change = async { Ok(state.engine().apply(command, &filter).await?) };
-    let done = by.audited(&state, &what, On::named(if all { "all" } else { &on }), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.apply(command, &filter).await?) };
+    let done = by.steered(&state, &what, On::named(if all { "all" } else { &on }), change).await?;
     ok(BulkView { matching, more, done: Some(done) })
 }

@@ -5,7 +5,7 @@ mod form;
 mod views;
 
 use axum::extract::State;
-use redrive::{EXECUTION, ExecutionDetail, Filter, JobId, StateName};
+use redrive::{EXECUTION, Engine, ExecutionDetail, Filter, JobId, StateName};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -151,8 +151,8 @@ pub(super) async fn retry(state: State<Api>, by: By, id: Path<JobId>) -> Answer<
 pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<ExecutionView> {
     by.who.need(Scope::Operate)?;
     find(&state, id.0).await?;
-    let change = async { Ok(state.engine().cancel(id.0).await?) };
-    by.audited(&state, "executions.cancel", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.cancel(id.0).await?) };
+    by.steered(&state, "executions.cancel", On::job(id.0), change).await?;
     view(&state, &by.who, id.0).await
 }
 
@@ -187,7 +187,7 @@ pub(super) struct ForgottenView {
 pub(super) async fn delete(state: State<Api>, by: By, id: Path<JobId>) -> Answer<ForgottenView> {
     by.who.need(Scope::Operate)?;
     find(&state, id.0).await?;
-    let change = async { Ok(state.engine().delete(id.0).await?) };
-    by.audited(&state, "executions.delete", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.delete(id.0).await?) };
+    by.steered(&state, "executions.delete", On::job(id.0), change).await?;
     ok(ForgottenView { id: id.0 })
 }

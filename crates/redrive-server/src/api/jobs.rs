@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use axum::extract::State;
-use redrive::{Enqueued, Error, ErrorKind, How, JobDetail, JobId, NewJob, PAGE_MAX, Page, StateName, mins};
+use redrive::{
+    Engine, Enqueued, Error, ErrorKind, How, JobDetail, JobId, NewJob, PAGE_MAX, Page, StateName, mins,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::{IntoParams, ToSchema};
@@ -345,8 +347,8 @@ pub(super) async fn list_of(
 ))]
 pub(super) async fn delete(state: State<Api>, by: By, id: Path<JobId>) -> Answer<Deleted> {
     by.who.need(Scope::Operate)?;
-    let change = async { Ok(state.engine().delete(id.0).await?) };
-    by.audited(&state, "jobs.delete", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.delete(id.0).await?) };
+    by.steered(&state, "jobs.delete", On::job(id.0), change).await?;
     ok(Deleted { id: id.0 })
 }
 

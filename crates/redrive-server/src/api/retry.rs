@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use redrive::{
-    Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName, Timestamp,
-    span,
+    Engine, Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName,
+    Timestamp, span,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
 use super::audit::{By, On};
-use super::forms::policy_of;
+use super::forms::{Span, policy_of};
 use super::jobs::{EnqueuedView, cursor, find, page};
 use super::stats::{Totals, totals};
 use super::views::last_error;
@@ -51,23 +51,31 @@ enum ErrorForm {
     /// `TIMEOUT: no answer`.
     Text(String),
     /// What is known of it.
-    Known { code: Option<String>, message: String, status: Option<u16> },
+    Known {
+        code: Option<String>,
+        message: String,
+        status: Option<u16>,
+        /// How long whoever was called asked to be left alone.
+        #[serde(rename = "retryAfter")]
+        retry_after: Option<Span>,
+    },
 }
 
 impl ErrorForm {
     fn into_failure(self) -> Failure {
-        let (code, status, message) = match self {
+        let (code, status, message, retry_after) = match self {
             ErrorForm::Text(text) => {
                 let code = leading_code(&text).map(str::to_owned);
-                (code, None, text)
+                (code, None, text, None)
             }
-            ErrorForm::Known { code, message, status } => (code, status, message),
+            ErrorForm::Known { code, message, status, retry_after } => (code, status, message, retry_after),
         };
-        let failure = match (code, status) {
+        let mut failure = match (code, status) {
             (Some(code), _) => Failure::from_code(code, message),
             (None, Some(status)) => Failure::from_status(status, message),
             (None, None) => Failure::from_text(message),
         };
+        failure.retry_after = retry_after.map(|span| span.0);
         match status {
             Some(status) => failure.status(status),
             None => failure,
@@ -235,8 +243,8 @@ pub(super) async fn trigger(state: State<Api>, by: By, id: Path<JobId>) -> Answe
         return Err(Refusal::new(409, "RETRY_EXHAUSTED", message)
             .hint(format!("bring it back with POST /api/v1/jobs/{}/redrive", id.0)));
     }
-    let change = async { Ok(state.engine().retry_now(id.0).await?) };
-    by.audited(&state, "retry.trigger", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.retry_now(id.0).await?) };
+    by.steered(&state, "retry.trigger", On::job(id.0), change).await?;
     let detail = found(&state, id.0).await?;
     ok(RetryView::of(&detail.job, last_error(&detail.attempts), state.engine().now()))
 }
@@ -255,8 +263,8 @@ async fn found(api: &Api, id: JobId) -> Result<redrive::JobDetail, Refusal> {
 pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<Cancelled> {
     by.who.need(Scope::Operate)?;
     found(&state, id.0).await?;
-    let change = async { Ok(state.engine().cancel(id.0).await?) };
-    by.audited(&state, "retry.cancel", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.cancel(id.0).await?) };
+    by.steered(&state, "retry.cancel", On::job(id.0), change).await?;
     ok(Cancelled { id: id.0 })
 }
 

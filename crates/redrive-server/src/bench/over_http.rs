@@ -3,6 +3,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -14,52 +15,88 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use redrive::{Engine, Json, NewJob};
-use redrive_server::config::{self, Config, Sources};
 use redrive_server::egress::{self, Allow, Egress, EgressPolicy};
-use redrive_server::serve::Server;
-use serde_json::json;
+use redrive_server::remote::Remote;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::process::{Child, Command};
+use tokio::task::JoinSet;
 
 use super::measures::{CALLERS, per_second};
 use super::workload::{self, BULK, Parcel};
 use crate::cli::StoreUrl;
 use crate::stopwatch;
 
-/// A server on a store, in this process.
+/// `redrive serve` on a store, as a process of its own.
 struct Serving {
     address: SocketAddr,
-    engine: Engine,
-    stop: oneshot::Sender<()>,
-    run: JoinHandle<Result<()>>,
+    child: Child,
+    /// Its config file is in here.
+    _folder: TempDir,
 }
 
 impl Serving {
+    /// Returns when it serves.
     async fn start(store: &StoreUrl) -> Result<Serving> {
-        let server = Server::open(config(store)?, None).await?;
-        let (address, engine) = (server.address()?, server.engine().clone());
-        let (stop, stopped) = oneshot::channel::<()>();
-        let run = tokio::spawn(server.run(async move { drop(stopped.await) }));
-        Ok(Serving { address, engine, stop, run })
+        let folder = tempfile::tempdir()?;
+        let config = folder.path().join("redrive.toml");
+        std::fs::write(&config, format!("[queues.default]\nconcurrency = {CALLERS}\n"))?;
+        let mut child = Command::new(std::env::current_exe().context("cannot find this program")?)
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--allow-egress",
+                "127.0.0.0/8",
+                "--log-format",
+                "json",
+            ])
+            .args(["--store", &store.to_string(), "--config"])
+            .arg(config)
+            // What is configured for a server of the user's is not meant for this one.
+            .env_clear()
+            .stdin(Stdio::null())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start this program again")?;
+        let mut said = BufReader::new(child.stderr.take().context("it is piped")?).lines();
+        let address = loop {
+            let line = said.next_line().await?.context("the server ended before it served")?;
+            if let Some((_, rest)) = line.split_once("\"http://") {
+                break rest.split('"').next().unwrap_or_default().parse()?;
+            }
+        };
+        // A process to which nobody listens stops when the pipe is full.
+        tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+        Ok(Serving { address, child, _folder: folder })
     }
 
-    async fn end(self, store: &StoreUrl) -> Result<()> {
-        drop(self.stop);
-        self.run.await??;
-        workload::close(self.engine, store).await
+    /// The number at a key of the API's statistics.
+    async fn figure(&self, key: &str) -> Result<u64> {
+        let stats = self.ask(Request::get("/api/v1/stats")).await?;
+        stats["data"][key].as_u64().with_context(|| format!("there is no {key} in {stats}"))
     }
-}
 
-fn config(store: &StoreUrl) -> Result<Config> {
-    let mut config = config::load(&Sources::none()).map_err(|mistakes| anyhow!("{mistakes:?}"))?;
-    config.store = store.clone();
-    config.listen = SocketAddr::from(([127, 0, 0, 1], 0));
-    config.egress_allow = vec!["127.0.0.0/8".into()];
-    for queue in &mut config.queues {
-        queue.concurrency = usize::try_from(CALLERS)?;
+    async fn ask(&self, request: http::request::Builder) -> Result<Value> {
+        let remote = Remote::new(&format!("http://{}", self.address), None)?;
+        let answer = remote.send(request.body(Bytes::new())?).await?;
+        let status = answer.status();
+        let body = answer.into_body().collect().await?.to_bytes();
+        ensure!(status.is_success(), "the server answered {status}: {}", String::from_utf8_lossy(&body));
+        Ok(serde_json::from_slice(&body)?)
     }
-    Ok(config)
+
+    async fn end(mut self) -> Result<()> {
+        let id = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        kill_process(id.context("the server has ended")?, Signal::TERM)?;
+        let ended = self.child.wait().await?;
+        ensure!(ended.success(), "the server ended with {ended}");
+        Ok(())
+    }
 }
 
 /// Jobs per second that come in by `POST /jobs` on 64 connections that stay open.
@@ -74,8 +111,8 @@ pub(crate) async fn enqueue(store: &StoreUrl, jobs: u64) -> Result<f64> {
         done??;
     }
     let rate = per_second(jobs, began);
-    ensure!(workload::totals(&serving.engine).await?.enqueued == jobs, "not all jobs were enqueued");
-    serving.end(store).await?;
+    ensure!(serving.figure("enqueued").await? == jobs, "not all jobs were enqueued");
+    serving.end().await?;
     Ok(rate)
 }
 
@@ -136,26 +173,33 @@ impl Taker {
 
 /// HTTP jobs per second that the server carries out, 64 at once.
 pub(crate) async fn execute(store: &StoreUrl, jobs: u64) -> Result<f64> {
-    const LOOK_EVERY: Duration = Duration::from_millis(5);
+    const LOOK_EVERY: Duration = Duration::from_millis(10);
     let taker = Taker::start().await?;
+    fill(store, &taker.url, jobs).await?;
     let serving = Serving::start(store).await?;
-    serving.engine.hold().await?;
-    let mut next = 0;
-    while next < jobs {
-        let end = (next + BULK).min(jobs);
-        let all: Vec<NewJob> = (next..end).map(|number| job(&taker.url, number)).collect::<Result<_>>()?;
-        serving.engine.enqueue_all(all).await?;
-        next = end;
-    }
     let began = stopwatch::now();
-    serving.engine.unhold().await?;
-    while workload::totals(&serving.engine).await?.succeeded < jobs {
+    serving.ask(Request::post("/api/v1/resume")).await?;
+    while serving.figure("totalSucceeded").await? < jobs {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let rate = per_second(jobs, began);
     ensure!(taker.taken.load(Ordering::Relaxed) == jobs, "not every job was one request");
-    serving.end(store).await?;
+    serving.end().await?;
     Ok(rate)
+}
+
+/// Jobs that are held until somebody lets them go.
+async fn fill(store: &StoreUrl, url: &str, jobs: u64) -> Result<()> {
+    let engine = Engine::on(workload::open(store).await?).produce_any().build()?;
+    engine.hold().await?;
+    let mut next = 0;
+    while next < jobs {
+        let end = (next + BULK).min(jobs);
+        let all: Vec<NewJob> = (next..end).map(|number| job(url, number)).collect::<Result<_>>()?;
+        engine.enqueue_all(all).await?;
+        next = end;
+    }
+    workload::close(engine, store).await
 }
 
 fn job(url: &str, number: u64) -> Result<NewJob> {

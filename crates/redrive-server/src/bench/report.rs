@@ -70,8 +70,7 @@ impl Report {
 
     /// One line for each measure.
     pub(crate) fn table(&self) -> String {
-        let mut table =
-            format!("{:<13}{:>12}{:>15}{:>8}\n", "measure", "per second", "hand-written", "ratio");
+        let mut table = format!("{:<13}{:>12}{:>15}{:>8}\n", "measure", "per second", "beside", "ratio");
         for finding in &self.results {
             let column = |name| finding.number(name).map_or_else(String::new, thousands);
             let ratio = finding.number("ratio").map_or_else(String::new, |ratio| format!("{ratio:.2}"));
@@ -93,7 +92,8 @@ impl Report {
             table.push('\n');
         }
         table.push_str(
-            "Ratios are medians of interleaved pairs; hand-written is the same durable work as a SQL loop.",
+            "Ratios are medians of interleaved pairs. Beside stands the same durable work as a hand-written SQL loop, or\n\
+             what `redrive bench --help` says of the measure.",
         );
         table
     }

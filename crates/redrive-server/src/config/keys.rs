@@ -70,7 +70,7 @@ pub(super) const KEYS: &[Key] = &[
         "listen",
         Kind::Address,
         "127.0.0.1:7373",
-        "Where the server listens. Anywhere but on loopback it needs a token, and `insecure`.",
+        "Where the server listens. Anywhere but on loopback it needs a token, and `tls` or `insecure`.",
     ),
     key(
         "hosts",
@@ -153,6 +153,19 @@ pub(super) const KEYS: &[Key] = &[
         Kind::Span("0s", "400d"),
         "",
         "How long dead jobs are kept. Without it, until someone acts.",
+    ),
+    key(
+        "tls.cert",
+        Kind::File,
+        "",
+        "The server's certificate in PEM, with those between it and one that clients know. With it, TLS 1.2 and newer is spoken and nothing else. Read again on SIGHUP.",
+    ),
+    key("tls.key", Kind::File, "", "Its private key in PEM."),
+    key(
+        "tls.client_ca",
+        Kind::File,
+        "",
+        "Certificates in PEM that vouch for clients: whoever has none from there cannot connect.",
     ),
     key("limits.body_bytes", Kind::Size("1KiB", "64MiB"), "1MiB", "How large a request's body may be."),
     key("limits.payload_bytes", Kind::Size("1KiB", "256KiB"), "256KiB", "How large a job's payload may be."),

@@ -11,16 +11,19 @@ use super::flags::ServeOptions;
 use super::keys;
 use super::mistake::{Mistake, Place, closest};
 use super::node::{self, Entry, Node, Value};
+use crate::remote::Trust;
 
 /// No config file is longer; what is longer was meant as something else.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Variables that begin as ours do and are not the server's: those of the command line as a client, of tests and
 /// benchmarks, and what Kubernetes sets for a service that is called `redrive`.
-const NOT_OURS: [&str; 9] = [
+const NOT_OURS: [&str; 11] = [
     "REDRIVE_CONFIG",
     "REDRIVE_SERVER",
     "REDRIVE_TOKEN",
+    "REDRIVE_CA_FILE",
+    "REDRIVE_CERT_FILE",
     "REDRIVE_TEST_",
     "REDRIVE_SIM_",
     "REDRIVE_WRITE_",
@@ -83,6 +86,12 @@ impl Sources {
     /// Where the environment says that the token for it stands.
     pub fn token_file(&self) -> Option<PathBuf> {
         self.filled("REDRIVE_TOKEN_FILE").map(PathBuf::from)
+    }
+
+    /// Whom the command line is to trust, and who it is, according to the environment.
+    pub fn trust(&self) -> Trust {
+        let file = |name| self.filled(name).map(PathBuf::from);
+        Trust { ca: file("REDRIVE_CA_FILE"), cert: file("REDRIVE_CERT_FILE") }
     }
 
     /// The editor of whoever sits at the terminal.

@@ -25,7 +25,9 @@ use tower::ServiceExt as _;
 
 use super::connections::{Beat, Pass, Turnstile};
 use super::stream::PatientStream;
+use super::tls::Tls;
 use crate::config::Limits;
+use crate::socket::Socket;
 
 /// Requests at once on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 128;
@@ -50,6 +52,26 @@ connection: close\r\ncontent-length: 146\r\n\r\n\
 {\"success\":false,\"error\":{\"code\":\"RETRY_BUSY\",\"message\":\"every connection is in use\",\
 \"hint\":\"come back in a second, or raise limits.connections\"}}";
 
+/// Where connections come in.
+pub struct Entrance {
+    listener: TcpListener,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Entrance {
+    /// Clients have to speak TLS.
+    pub fn secured(listener: TcpListener, tls: Arc<Tls>) -> Entrance {
+        Entrance { listener, tls: Some(tls) }
+    }
+}
+
+/// In plain HTTP.
+impl From<TcpListener> for Entrance {
+    fn from(listener: TcpListener) -> Entrance {
+        Entrance { listener, tls: None }
+    }
+}
+
 /// Serves until `shutdown` resolves; then takes nobody new, lets every request that runs finish within `grace`, and
 /// returns. Idle connections are closed at once.
 ///
@@ -57,15 +79,17 @@ connection: close\r\ncontent-length: 146\r\n\r\n\
 ///
 /// Those of the listening socket that cannot be waited out.
 pub async fn listen(
-    listener: TcpListener,
+    entrance: impl Into<Entrance>,
     router: Router,
     limits: &Limits,
     grace: Duration,
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let Entrance { listener, tls } = entrance.into();
     allow_open_files(limits.connections as u64 + OTHER_FILES);
     let front = Front {
         router,
+        tls,
         http: http(),
         turnstile: Turnstile::new(limits.connections, limits.connections_per_address),
         head: limits.header_read_timeout,
@@ -120,8 +144,10 @@ fn allow_open_files(wanted: u64) {
     }
 }
 
+#[derive(Clone)]
 struct Front {
     router: Router,
+    tls: Option<Arc<Tls>>,
     http: auto::Builder<TokioExecutor>,
     turnstile: Arc<Turnstile>,
     head: Duration,
@@ -147,33 +173,49 @@ impl Front {
     ) {
         let Some(pass) = self.turnstile.enter(peer.ip()) else {
             metrics::counter!("redrive_connections_refused_total").increment(1);
-            // Whoever does not take it has lost nothing but the reason.
-            drop(socket.into_std().and_then(|mut socket| socket.write(BUSY)));
+            // Whoever does not take it has lost nothing but the reason; with TLS there is nobody to tell it to yet.
+            if self.tls.is_none() {
+                drop(socket.into_std().and_then(|mut socket| socket.write(BUSY)));
+            }
             return;
         };
         // An answer is one or two writes, and nobody gains from their being held back.
         drop(socket.set_nodelay(true));
-        let stream = PatientStream::new(socket, pass.pulse.clone(), self.head, self.idle);
-        connections.spawn(attend(
-            stream,
-            peer,
-            pass,
-            self.http.clone(),
-            self.router.clone(),
-            stopped.clone(),
-        ));
+        connections.spawn(attend(self.clone(), socket, peer, pass, stopped.clone()));
+    }
+
+    /// The socket as HTTP is spoken on it; none if a client cannot agree with us on keys in the time for a head.
+    async fn secure(&self, socket: TcpStream, peer: SocketAddr) -> Option<Socket> {
+        let Some(tls) = &self.tls else { return Some(Socket::Plain(socket)) };
+        let agreed = tokio::time::timeout(self.head, tls.acceptor().accept(socket)).await;
+        let error = match agreed {
+            Ok(Ok(stream)) => return Some(Socket::secured(stream)),
+            Ok(Err(error)) => error,
+            Err(_) => io::ErrorKind::TimedOut.into(),
+        };
+        metrics::counter!("redrive_tls_handshakes_failed_total").increment(1);
+        tracing::debug!(%peer, error = %crate::printable(&error.to_string()), "No secure connection");
+        None
     }
 }
 
 /// Speaks with one client until it leaves, has to make place, or the server stops.
 async fn attend(
-    stream: PatientStream,
+    front: Front,
+    socket: TcpStream,
     peer: SocketAddr,
     pass: Pass,
-    http: auto::Builder<TokioExecutor>,
-    router: Router,
     mut stopped: watch::Receiver<()>,
 ) {
+    let socket = tokio::select! { biased;
+        () = pass.leave.notified() => return,
+        socket = front.secure(socket, peer) => socket,
+        // Nothing is owed to whoever has not asked for anything.
+        _ = stopped.changed() => return,
+    };
+    let Some(socket) = socket else { return };
+    let Front { router, http, head, idle, .. } = front;
+    let stream = PatientStream::new(socket, pass.pulse.clone(), head, idle);
     let pulse = pass.pulse.clone();
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let beat = pulse.begin();
@@ -194,7 +236,7 @@ async fn attend(
             }
             // The sender is dropped when the server stops.
             _ = stopped.changed(), if !stopping => {
-                // Nothing is owed to whoever has not asked for anything; hyper would wait for the rest of the head.
+                // Nor here; hyper would wait for the rest of the head.
                 if pass.pulse.begun() == 0 {
                     return;
                 }

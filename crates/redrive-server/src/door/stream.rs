@@ -11,16 +11,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use super::connections::Pulse;
+use crate::socket::Socket;
 
 /// How the preface of HTTP/2 begins. No method of HTTP/1 does.
 const HTTP2: &[u8] = b"PRI ";
 
 pub(super) struct PatientStream {
-    socket: TcpStream,
+    socket: Socket,
     pulse: Arc<Pulse>,
     head: Duration,
     idle: Duration,
@@ -62,7 +62,7 @@ enum Version {
 }
 
 impl PatientStream {
-    pub(super) fn new(socket: TcpStream, pulse: Arc<Pulse>, head: Duration, idle: Duration) -> PatientStream {
+    pub(super) fn new(socket: Socket, pulse: Arc<Pulse>, head: Duration, idle: Duration) -> PatientStream {
         let (reading, writing) = (Timer::new(), Timer::new());
         PatientStream { socket, pulse, head, idle, reading, writing, speaks: None, arriving_after: 0 }
     }
@@ -137,7 +137,9 @@ impl AsyncWrite for PatientStream {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
+        // With TLS, what was written may still be in a buffer of ours.
+        let flushed = Pin::new(&mut self.socket).poll_flush(cx);
+        self.unless_stuck(cx, flushed)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -147,11 +149,7 @@ impl AsyncWrite for PatientStream {
 
 impl PatientStream {
     /// A client that takes nothing for as long as it may be idle is gone, or means harm.
-    fn unless_stuck(
-        &mut self,
-        cx: &mut Context<'_>,
-        wrote: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+    fn unless_stuck<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         // hyper has let go of a body when its last piece is in the buffer: only here is known what is still in there.
         self.pulse.set_unsent(wrote.is_pending());
         if wrote.is_ready() {

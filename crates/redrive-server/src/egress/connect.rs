@@ -6,21 +6,18 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use url::Host;
 
 use super::error::{EgressError, EgressErrorKind};
 use super::policy::EgressPolicy;
 use super::request::Origin;
+use crate::socket::Socket;
 
 /// A name with more addresses than this is not asked for the rest.
 const ADDRESSES_MAX: usize = 16;
@@ -81,7 +78,7 @@ impl Connector {
         origin: &Origin,
         addresses: &[SocketAddr],
         within: Duration,
-    ) -> Result<(Stream, SocketAddr), EgressError> {
+    ) -> Result<(Socket, SocketAddr), EgressError> {
         let mut last = None;
         for (place, address) in addresses.iter().enumerate() {
             let share = within / u32::try_from(addresses.len() - place).unwrap_or(1);
@@ -105,7 +102,7 @@ impl Connector {
         origin: &Origin,
         stream: TcpStream,
         address: SocketAddr,
-    ) -> Result<Stream, EgressError> {
+    ) -> Result<Socket, EgressError> {
         let broken = |error: io::Error| {
             EgressError::new(EgressErrorKind::Connect, format!("{} closed at once", origin.host))
                 .because(error)
@@ -119,7 +116,7 @@ impl Connector {
         // A request is one piece and wants to be sent as it is written.
         stream.set_nodelay(true).map_err(broken)?;
         if !origin.tls {
-            return Ok(Stream::Plain(stream));
+            return Ok(Socket::Plain(stream));
         }
         let name = match &origin.host {
             Host::Domain(name) => ServerName::try_from(name.trim_end_matches('.').to_owned()),
@@ -131,7 +128,7 @@ impl Connector {
             EgressError::new(EgressErrorKind::Tls, message).because(error)
         })?;
         let secured = self.tls.connect(name, stream).await;
-        secured.map(|stream| Stream::Secured(Box::new(stream))).map_err(|error| {
+        secured.map(Socket::secured).map_err(|error| {
             // What rustls objects to comes as invalid data; everything else is the network under it.
             let kind = match error.kind() {
                 io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput => EgressErrorKind::Tls,
@@ -139,43 +136,5 @@ impl Connector {
             };
             EgressError::new(kind, format!("no secure connection to {}", origin.host)).because(error)
         })
-    }
-}
-
-/// A connection, secured or not.
-pub(super) enum Stream {
-    Plain(TcpStream),
-    Secured(Box<TlsStream<TcpStream>>),
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Secured(stream) => Pin::new(stream).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Secured(stream) => Pin::new(stream).poll_write(cx, buf),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Secured(stream) => Pin::new(stream).poll_flush(cx),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Secured(stream) => Pin::new(stream).poll_shutdown(cx),
-        }
     }
 }

@@ -95,3 +95,45 @@ async fn a_failure_rate_is_told_when_it_is_too_high_and_when_it_is_right_again()
     assert_eq!(right["what"], "failure_rate_recovered", "{right}");
     assert_eq!(right["message"], "Recovered: 38.5 % of attempts failed in the last 1d (10 of 26).");
 }
+
+/// Completes so many jobs of a kind.
+async fn complete(ground: &Ground, kind: &str, queue: &str, count: usize) {
+    for _ in 0..count {
+        ground.enqueue(json!({ "kind": kind, "queue": queue })).await;
+        let lease = ground.lease(kind).await;
+        ground.report(&lease, "complete", json!({})).await.data();
+    }
+}
+
+#[tokio::test]
+async fn a_failure_rate_of_one_kind_in_one_queue_counts_nothing_else() {
+    let rule = "[[notify]]\non = [\"failure_rate\"]\nto = \"log\"\nrate = \"50%\"\nwindow = \"1d\"\n";
+    let settings = format!("[queues.slow]\n{rule}queue = \"slow\"\nkind = \"mail\"\n{rule}kind = \"sms\"\n");
+    let ground = Ground::with(&settings).await;
+    let mut stream = Stream::open(&ground, None).await;
+    complete(&ground, "sms", "default", 15).await;
+    complete(&ground, "mail", "default", 15).await;
+    ground.enqueue(json!({ "kind": "mail", "queue": "slow", "policy": attempts(11) })).await;
+    for _ in 0..10 {
+        fail(&ground, "mail").await;
+    }
+    let high = stream.next_of("notice").await.data;
+    assert_eq!(
+        high["message"],
+        "100 % of attempts of kind mail in queue slow failed in the last 1d (10 of 10)."
+    );
+    let lease = ground.lease("mail").await;
+    ground.report(&lease, "complete", json!({})).await.data();
+    complete(&ground, "mail", "slow", 15).await;
+    let right = loop {
+        // The job that had failed ten times has finished after all, which is told too.
+        let notice = stream.next_of("notice").await.data;
+        if notice["what"] != "recovered" {
+            break notice;
+        }
+    };
+    assert_eq!(
+        right["message"],
+        "Recovered: 38.5 % of attempts of kind mail in queue slow failed in the last 1d (10 of 26)."
+    );
+}

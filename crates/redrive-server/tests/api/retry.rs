@@ -68,6 +68,18 @@ async fn a_retry_without_a_policy_has_four_retries_after_one_two_four_and_eight_
 }
 
 #[tokio::test]
+async fn a_queued_retry_waits_as_long_as_whoever_was_called_has_asked_for() {
+    let ground = Ground::new().await;
+    let error = json!({ "status": 429, "message": "slow down", "retryAfter": "2h" });
+    let queued = ground.post("/retry", failed("movie-17", error)).await.data();
+    let job = ground.job(&id(&queued)).await;
+    let delay = millis(&job["dueAt"]) - millis(&job["createdAt"]);
+    // Never earlier; chance may add a tenth.
+    assert!((7_200_000..=7_920_000).contains(&delay), "{delay} ms");
+    assert_eq!(job["reason"], "retry_after");
+}
+
+#[tokio::test]
 async fn pending_retries_are_listed_in_the_order_in_which_they_are_due_and_by_pages() {
     let ground = Ground::new().await;
     for (task, delay) in [("third", "3h"), ("first", "1h"), ("second", "2h")] {

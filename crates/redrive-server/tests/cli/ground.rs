@@ -102,9 +102,10 @@ impl Ground {
         let mut log = BufReader::new(child.stderr.take().unwrap()).lines();
         let url = loop {
             let line = log.next().expect("the server says its URL before it ends").unwrap();
-            if let Some((_, rest)) = line.split_once("http://127.0.0.1:") {
+            if let Some((before, rest)) = line.split_once("://127.0.0.1:") {
+                let scheme = if before.ends_with("https") { "https" } else { "http" };
                 let port: String = rest.chars().take_while(char::is_ascii_digit).collect();
-                break format!("http://127.0.0.1:{port}");
+                break format!("{scheme}://127.0.0.1:{port}");
             }
         };
         // So that it never waits for somebody to read its log.
@@ -122,6 +123,11 @@ pub(crate) struct Serving {
 impl Serving {
     pub(crate) fn url(&self) -> &str {
         &self.url
+    }
+
+    /// As an operator has it read its certificates again.
+    pub(crate) fn hang_up(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::HUP).unwrap();
     }
 
     /// As an operator stops it.

@@ -12,8 +12,9 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use redrive_server::config::Limits;
-use redrive_server::door::{self, DoorConfig, Refusal, RequestId, Scope, Who};
+use redrive_server::door::{self, DoorConfig, Entrance, Refusal, RequestId, Scope, Tls, Who};
 use serde_json::Value;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinHandle;
@@ -56,13 +57,29 @@ impl Server {
     }
 
     pub(crate) async fn with(config: DoorConfig, limits: Limits, grace: Duration) -> Server {
+        Server::behind(Entrance::from, config, limits, grace).await
+    }
+
+    /// Where everybody has to speak TLS.
+    pub(crate) async fn secured(tls: Arc<Tls>, limits: Limits) -> Server {
+        let entrance = |listener| Entrance::secured(listener, tls);
+        Server::behind(entrance, DoorConfig::local(), limits, PATIENCE).await
+    }
+
+    async fn behind(
+        entrance: impl FnOnce(TcpListener) -> Entrance,
+        config: DoorConfig,
+        limits: Limits,
+        grace: Duration,
+    ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Gate::new();
         let router = door::layers(routes(gate.clone()), config);
         let (stop, stopped) = oneshot::channel();
+        let entrance = entrance(listener);
         let ended = tokio::spawn(async move {
-            door::listen(listener, router, &limits, grace, async { drop(stopped.await) }).await
+            door::listen(entrance, router, &limits, grace, async { drop(stopped.await) }).await
         });
         Server { address, gate, stop: Some(stop), ended }
     }
@@ -138,7 +155,7 @@ pub(crate) enum Client {
 }
 
 impl Client {
-    pub(crate) async fn on(socket: TcpStream) -> Client {
+    pub(crate) async fn on(socket: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Client {
         let (sender, connection) = http1::handshake(TokioIo::new(socket)).await.unwrap();
         tokio::spawn(connection);
         Client::One(sender)

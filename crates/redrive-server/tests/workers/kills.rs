@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use redrive::Rng;
+use redrive::{PostgresStore, Rng, SqliteStore, Store};
+use redrive_server::config::StoreUrl;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::client::{Answer, Client, within};
 use crate::ground::id;
 use crate::process::Process;
+use crate::served::is_on_postgres;
 
 const WORKERS: usize = 3;
 const ENQUEUERS: usize = 2;
@@ -149,7 +151,10 @@ fn kills() -> usize {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_server_loses_nothing_and_completes_nothing_twice() {
     let folder = tempfile::tempdir().unwrap();
-    let mut process = Process::start(folder.path()).await;
+    let database = if is_on_postgres() { Some(redrive_testbed::database().await) } else { None };
+    let file = format!("sqlite:{}", folder.path().join("jobs.db").display());
+    let store = database.as_ref().map_or(file.as_str(), |database| database.url());
+    let mut process = Process::on(store, folder.path()).await;
     let (told, address) = watch::channel(process.address);
     let (stop, stopped) = watch::channel(false);
     let world =
@@ -163,7 +168,7 @@ async fn a_killed_server_loses_nothing_and_completes_nothing_twice() {
         let until = *heard.borrow_and_update() + 1 + usize::try_from(rng.up_to(59)).unwrap();
         within(heard.wait_for(|count| *count >= until)).await.unwrap();
         process.kill().await;
-        process = Process::start(folder.path()).await;
+        process = Process::on(store, folder.path()).await;
         told.send_replace(process.address);
     }
     stop.send_replace(true);
@@ -173,7 +178,8 @@ async fn a_killed_server_loses_nothing_and_completes_nothing_twice() {
         within(task).await.unwrap();
     }
 
-    let finished = finished_in(&folder.path().join("jobs.db"), process).await;
+    process.kill().await;
+    let finished = finished_in(store).await;
     let ledger = world.ledger.lock().unwrap();
     assert!(ledger.accepted.values().all(|count| *count == 1), "completed twice: {:?}", ledger.accepted);
     let twice: Vec<&String> = ledger.unheard.iter().filter(|id| ledger.accepted.contains_key(*id)).collect();
@@ -193,11 +199,13 @@ async fn a_killed_server_loses_nothing_and_completes_nothing_twice() {
     );
 }
 
-/// The jobs that have succeeded, read from the file itself.
-async fn finished_in(file: &std::path::Path, process: Process) -> BTreeSet<String> {
-    process.kill().await;
-    let store = redrive::SqliteOptions::default().open(file).await.unwrap();
-    let engine = redrive::Engine::on(Arc::new(store) as Arc<dyn redrive::Store>).build().unwrap();
+/// The jobs that have succeeded, read from the store itself.
+async fn finished_in(store: &str) -> BTreeSet<String> {
+    let store: Arc<dyn Store> = match store.parse().unwrap() {
+        StoreUrl::Sqlite(file) => Arc::new(SqliteStore::open(file).await.unwrap()),
+        StoreUrl::Postgres(url) => Arc::new(PostgresStore::connect(&url).await.unwrap()),
+    };
+    let engine = redrive::Engine::on(store).build().unwrap();
     let filter = redrive::Filter { states: vec![redrive::StateName::Succeeded], ..Default::default() };
     let (mut page, mut ids) = (redrive::Page { before: None, limit: redrive::PAGE_MAX }, BTreeSet::new());
     loop {

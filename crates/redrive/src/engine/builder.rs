@@ -180,6 +180,6 @@ impl Builder {
             #[cfg(feature = "testing")]
             crash: self.crash,
         };
-        Ok(Engine { inner: Arc::new(inner) })
+        Ok(Engine { inner: Arc::new(inner), asked: None })
     }
 }

@@ -1,11 +1,14 @@
 //! What people ask of an engine besides jobs: figures over time, who did what, notices, corrections, and a halt.
 
+use std::sync::Arc;
+
 use super::Engine;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::job::{Job, JobId};
+use crate::machine::Command;
 use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Steps};
-use crate::store::Operations;
+use crate::store::{Filter, Operations};
 
 impl Engine {
     fn operations(&self) -> &dyn Operations {
@@ -44,6 +47,27 @@ impl Engine {
     /// Writes an entry of the audit log, or what came of one that is there.
     pub async fn audit(&self, entry: &Audit) -> Result<()> {
         self.operations().audit(entry).await
+    }
+
+    /// The same engine on somebody's behalf. What it is told to do to jobs is written down with this entry of the audit
+    /// log, in the very transaction that does it; where nothing can be done, nothing is written.
+    #[must_use]
+    pub fn asked_by(&self, entry: Audit) -> Engine {
+        Engine { asked: Some(Arc::new(entry)), ..self.clone() }
+    }
+
+    /// Does it to those jobs to which it can be done, and writes down who asked for it.
+    pub(super) async fn change(
+        &self,
+        command: Command,
+        to: &Filter,
+        limit: usize,
+        now: Timestamp,
+    ) -> Result<Vec<JobId>> {
+        match &self.asked {
+            None => self.inner().store.apply(command, to, limit, now).await,
+            Some(entry) => self.operations().apply_audited(command, to, limit, now, entry).await,
+        }
     }
 
     /// Entries of the audit log with their places, newest first.

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId};
+use crate::machine::Command;
 use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Steps};
+use crate::store::Filter;
 
 /// The operators' side of a [`Store`](crate::Store). Every method is one transaction.
 #[async_trait]
@@ -20,6 +22,16 @@ pub trait Operations: Send + Sync {
 
     /// Writes an entry of the audit log, or what came of one that is there.
     async fn audit(&self, entry: &Audit) -> Result<()>;
+    /// As [`Store::apply`](crate::Store::apply), for at most a page of jobs; and if it could be done to any of them, writes
+    /// this entry as [`audit`](Operations::audit) does.
+    async fn apply_audited(
+        &self,
+        command: Command,
+        to: &Filter,
+        limit: usize,
+        now: Timestamp,
+        entry: &Audit,
+    ) -> Result<Vec<JobId>>;
     /// Entries of the audit log with their places, newest first.
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>>;
 

@@ -375,7 +375,7 @@ impl Store for PostgresStore {
     }
 
     async fn apply(&self, command: Command, to: &Filter, limit: usize, now: Timestamp) -> Result<Vec<JobId>> {
-        let done = self.inner.apply(command, to, limit, now).await.map_err(Fault::into_error)?;
+        let done = self.inner.apply(command, to, limit, now, None).await.map_err(Fault::into_error)?;
         self.inner.tell_others();
         Ok(done)
     }

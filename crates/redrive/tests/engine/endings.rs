@@ -258,6 +258,18 @@ async fn a_job_that_failed_outside_waits_first_and_keeps_that_error() {
     assert_eq!(failures_of(&job)[0], (Some("TIMEOUT"), "outside"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_job_that_failed_outside_waits_as_long_as_the_far_side_has_asked_for() {
+    let (builder, clock) = paused();
+    let policy = Policy::preset("media").unwrap().no_jitter();
+    let engine = builder.queue(Queue::new("default").policy(policy)).handle(|_: Attempt<Task>| async {});
+    let (engine, begin) = (engine.build().unwrap(), clock.now());
+    let outside = Failure::retry_after(mins(7), "slow down");
+    let job = engine.enqueue(NewJob::from(task("told")).failed_outside(outside)).await.unwrap();
+    let wait = State::Waiting { due_at: begin + mins(7), reason: Reason::RetryAfter };
+    assert_eq!(detail(&engine, job.id).await.job.state, wait);
+}
+
 #[derive(Serialize, Deserialize)]
 struct Unheard;
 

@@ -9,11 +9,13 @@ use super::world::World;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::job::{Job, JobId, State};
+use crate::machine::Command;
 use crate::operate::{
     AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Steps,
     is_retry,
 };
 use crate::stats::Tally;
+use crate::store::Filter;
 use crate::store::operations::{Operations, not_there};
 
 /// What is kept for operators.
@@ -37,6 +39,17 @@ impl Books {
     fn next(&mut self) -> i64 {
         self.last += 1;
         self.last
+    }
+
+    fn enter(&mut self, entry: &Audit) {
+        match self.audit.iter_mut().find(|(_, there)| there.id == entry.id) {
+            Some((_, there)) => *there = entry.clone(),
+            None => {
+                let place = self.next();
+                self.audit.push((place, entry.clone()));
+                keep_last(&mut self.audit, AUDIT_MAX);
+            }
+        }
     }
 }
 
@@ -91,17 +104,26 @@ impl Operations for MemoryStore {
     }
 
     async fn audit(&self, entry: &Audit) -> Result<()> {
-        let mut world = self.world();
-        let books = &mut world.books;
-        match books.audit.iter_mut().find(|(_, there)| there.id == entry.id) {
-            Some((_, there)) => *there = entry.clone(),
-            None => {
-                let place = books.next();
-                books.audit.push((place, entry.clone()));
-                keep_last(&mut books.audit, AUDIT_MAX);
-            }
-        }
+        self.world().books.enter(entry);
         Ok(())
+    }
+
+    async fn apply_audited(
+        &self,
+        command: Command,
+        to: &Filter,
+        limit: usize,
+        now: Timestamp,
+        entry: &Audit,
+    ) -> Result<Vec<JobId>> {
+        let mut world = self.world();
+        let done = world.apply(command, to, limit, now);
+        if !done.is_empty() {
+            world.books.enter(entry);
+        }
+        drop(world);
+        self.changed();
+        Ok(done)
     }
 
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {

@@ -11,12 +11,13 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::codec::{job_id, note_json, only};
-use super::database::Database;
+use super::database::{Argument, Database};
 use super::fault::Fault;
 use super::{Inner, PostgresStore, migrate};
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::job::{Job, JobId, StateName};
+use crate::machine::Command;
 use crate::operate::{
     AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, NOTICES_MAX, Notice, Point, Steps,
 };
@@ -49,6 +50,21 @@ pub(super) async fn look(inner: Arc<Inner>) {
             tracing::debug!(%fault, "Cannot see whether everything is held; what was last known holds");
         }
     }
+}
+
+/// An entry of the audit log, in the order of its columns.
+pub(super) fn written<'a>(entry: &'a Audit, at: &'a i64, job: &'a Option<Uuid>) -> [Argument<'a>; 9] {
+    [
+        (&entry.id, Type::TEXT),
+        (at, Type::INT8),
+        (&entry.who, Type::TEXT),
+        (&entry.token, Type::TEXT),
+        (&entry.what, Type::TEXT),
+        (&entry.on, Type::TEXT),
+        (job, Type::UUID),
+        (&entry.result, Type::TEXT),
+        (&entry.detail, Type::TEXT),
+    ]
 }
 
 impl Inner {
@@ -97,18 +113,8 @@ impl Inner {
 
     async fn audit(&self, entry: &Audit) -> Result<(), Fault> {
         let (at, job) = (entry.at.as_millis(), entry.job.map(uuid_of));
-        let arguments = [
-            (&entry.id as _, Type::TEXT),
-            (&at as _, Type::INT8),
-            (&entry.who as _, Type::TEXT),
-            (&entry.token as _, Type::TEXT),
-            (&entry.what as _, Type::TEXT),
-            (&entry.on as _, Type::TEXT),
-            (&job as _, Type::UUID),
-            (&entry.result as _, Type::TEXT),
-            (&entry.detail as _, Type::TEXT),
-            (&AUDIT_MAX as _, Type::INT8),
-        ];
+        let mut arguments = written(entry, &at, &job).to_vec();
+        arguments.push((&AUDIT_MAX, Type::INT8));
         self.database.query(include_str!("audit_put.sql"), &arguments).await.map(drop)
     }
 
@@ -255,7 +261,7 @@ fn limit(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }
 
-fn uuid_of(id: JobId) -> Uuid {
+pub(super) fn uuid_of(id: JobId) -> Uuid {
     Uuid::from_u128(id.as_u128())
 }
 
@@ -287,6 +293,19 @@ impl Operations for PostgresStore {
 
     async fn audit(&self, entry: &Audit) -> Result<()> {
         self.inner.audit(entry).await.map_err(Fault::into_error)
+    }
+
+    async fn apply_audited(
+        &self,
+        command: Command,
+        to: &Filter,
+        limit: usize,
+        now: Timestamp,
+        entry: &Audit,
+    ) -> Result<Vec<JobId>> {
+        let done = self.inner.apply(command, to, limit, now, Some(entry)).await.map_err(Fault::into_error)?;
+        self.inner.tell_others();
+        Ok(done)
     }
 
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {

@@ -7,10 +7,13 @@ use tokio_postgres::types::Type;
 
 use super::Inner;
 use super::codec::{job_json, note_json, only, tally_json};
+use super::database::Argument;
 use super::fault::Fault;
+use super::operations::{uuid_of, written};
 use crate::clock::Timestamp;
 use crate::job::{Job, JobId, State, StateName};
 use crate::machine::{self, Command, Steer};
+use crate::operate::Audit;
 use crate::queue::Retention;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally};
 use crate::store::{Filter, Page};
@@ -28,12 +31,13 @@ impl Inner {
         to: &Filter,
         limit: usize,
         now: Timestamp,
+        entry: Option<&Audit>,
     ) -> Result<Vec<JobId>, Fault> {
         let mut done = Vec::new();
         let mut before = None;
         while done.len() < limit {
             let page = self.list(to, Page { before, limit: (limit - done.len()).min(500) }).await?;
-            done.extend(self.steer(command, to, page.jobs, now).await?);
+            done.extend(self.steer(command, to, page.jobs, now, entry).await?);
             before = page.next;
             if before.is_none() {
                 break;
@@ -49,6 +53,7 @@ impl Inner {
         to: &Filter,
         mut jobs: Vec<Job>,
         now: Timestamp,
+        entry: Option<&Audit>,
     ) -> Result<Vec<JobId>, Fault> {
         let order: Vec<(i64, JobId)> = jobs.iter().map(|job| (job.seq, job.id)).collect();
         let mut done: Vec<i64> = Vec::new();
@@ -69,13 +74,16 @@ impl Inner {
             tally.steered(command);
             let tally = (tally != Tally::default()).then(|| tally_json(tally));
             let items = Value::Array(items).to_string();
-            let rows = self
-                .database
-                .query(
-                    include_str!("steer.sql"),
-                    &[(&lanes, Type::INT4_ARRAY), (&items, Type::TEXT), (&tally, Type::TEXT)],
-                )
-                .await?;
+            let steered: [Argument<'_>; 3] =
+                [(&lanes, Type::INT4_ARRAY), (&items, Type::TEXT), (&tally, Type::TEXT)];
+            let rows = match entry {
+                None => self.database.query(include_str!("steer.sql"), &steered).await?,
+                Some(entry) => {
+                    let (at, job) = (entry.at.as_millis(), entry.job.map(uuid_of));
+                    let arguments = [&steered[..], &written(entry, &at, &job)[..]].concat();
+                    self.database.query(include_str!("steer_audited.sql"), &arguments).await?
+                }
+            };
             let answer = only(&rows)?;
             done.extend(answer.try_get::<_, Vec<i64>>(0)?);
             let changed: Vec<i64> = answer.try_get(1)?;

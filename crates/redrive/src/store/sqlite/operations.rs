@@ -10,6 +10,7 @@ use super::{Fault, SqliteStore, enqueue};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId, State};
+use crate::machine::Command;
 use crate::operate::{
     AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Steps,
 };
@@ -30,6 +31,25 @@ impl Operations for SqliteStore {
     async fn audit(&self, entry: &Audit) -> Result<()> {
         let entry = entry.clone();
         self.writer.call(move |core| core.audit(&entry)).await
+    }
+
+    async fn apply_audited(
+        &self,
+        command: Command,
+        to: &Filter,
+        limit: usize,
+        now: Timestamp,
+        entry: &Audit,
+    ) -> Result<Vec<JobId>> {
+        let (to, entry) = (to.clone(), entry.clone());
+        let change = move |core: &mut Core| {
+            let done = core.apply(command, &to, limit, now)?;
+            if !done.is_empty() {
+                core.audit(&entry)?;
+            }
+            Ok(done)
+        };
+        self.writer.call(change).await
     }
 
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {

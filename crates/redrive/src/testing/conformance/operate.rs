@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::kit::{BACKOFF, Kit, failure, fatal, mail, refused};
 use crate::clock::Timestamp;
 use crate::error::ErrorKind;
-use crate::job::{JobId, Json};
+use crate::job::{JobId, Json, StateName};
 use crate::machine::Command;
 use crate::operate::{Audit, AuditFilter, Edit, MINUTE, Notice, Point, Steps};
 use crate::outcome::Outcome;
@@ -14,7 +14,7 @@ use crate::policy::Policy;
 use crate::queue::Retention;
 use crate::span::{days, mins, secs};
 use crate::stats::What;
-use crate::store::Store;
+use crate::store::{Filter, Store};
 
 /// All of time in one step.
 fn ever() -> Steps {
@@ -109,6 +109,29 @@ pub async fn who_did_what_is_kept_and_found_by_job(store: Arc<dyn Store>) {
         operations.audited(&AuditFilter { limit: 1, ..all.clone() }).await.expect("entries can be read");
     assert_eq!(newest[0].1, third);
     assert_eq!(read(AuditFilter { before: Some(newest[0].0), ..all }).await, [second, first]);
+}
+
+pub async fn a_change_is_written_down_with_what_it_does_and_not_where_nothing_can_be_done(
+    store: Arc<dyn Store>,
+) {
+    let mut kit = Kit::new(store).await;
+    let (one, two) = (kit.put(mail(1)).await, kit.put(mail(2)).await);
+    let operations = kit.store.operations();
+    let begun = entry("r1", Some(one), kit.now);
+    operations.audit(&begun).await.expect("an entry can be written");
+    let done = Audit { result: "done".into(), detail: "waiting".into(), ..begun };
+    let other = entry("r2", Some(one), kit.now);
+    let cancel = async |entry: &Audit| {
+        let filter = Filter::id(one);
+        operations.apply_audited(Command::Cancel, &filter, 1, kit.now, entry).await.expect("it is answered")
+    };
+    assert_eq!(cancel(&done).await, [one]);
+    assert!(cancel(&other).await.is_empty(), "it is cancelled already");
+    let all = AuditFilter { limit: 10, ..AuditFilter::default() };
+    let found = operations.audited(&all).await.expect("entries can be read");
+    assert_eq!(found.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>(), [done]);
+    let names = [kit.state(one).await, kit.state(two).await].map(|state| state.name());
+    assert_eq!(names, [StateName::Cancelled, StateName::Waiting]);
 }
 
 pub async fn a_notice_is_kept_once_however_many_notice_it(store: Arc<dyn Store>) {
