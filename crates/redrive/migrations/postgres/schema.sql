@@ -749,6 +749,7 @@ CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(n bigint, state text, 
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
     RETURN QUERY
@@ -1049,6 +1050,7 @@ CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_ba
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_after bigint[];  v_at bigint[];
@@ -1782,6 +1784,20 @@ BEGIN
     END IF;
     RETURN v_wrong;
 END $_$;
+
+CREATE FUNCTION redrive.running_by_queue() RETURNS TABLE(queue integer, jobs bigint)
+    LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT l.queue, count(*) FROM redrive.running AS r JOIN redrive.live AS l ON l.seq = r.seq AND l.attempt = r.attempt
+    GROUP BY l.queue;
+END $$;
 
 CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[], p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[], p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[], p_w_expires bigint[], p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[], p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[], p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[], p_f_fingerprint text[], p_f_key text[], p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[], p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[], p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[], p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]) RETURNS void
     LANGUAGE plpgsql
