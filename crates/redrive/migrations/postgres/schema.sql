@@ -2006,6 +2006,8 @@ BEGIN
         v_answer := CASE v_job.to_state
             WHEN 'cancelled' THEN redrive.cancel_one(v_job.seq, v_job.id, v_job.state, v_job.attempt, v_job.at,
                                                      v_job.started_at, v_job.key, v_job.ordering_key)
+            WHEN 'again' THEN redrive.take_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.at, v_job.started_at,
+                                                    v_job.deadline, v_job.reason)
             WHEN 'waiting' THEN redrive.hasten_one(v_job.seq, v_job.attempt, v_job.at, v_job.reason)
             WHEN 'back' THEN redrive.bring_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.key, v_job.stand,
                                                     v_job.deadline, v_job.start_by, v_job.revived_at)
@@ -2025,6 +2027,33 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
+END $$;
+
+CREATE FUNCTION redrive.take_back_one(p_seq bigint, p_id uuid, p_attempt integer, p_at bigint, p_started bigint, p_expires bigint, p_reason text) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_claim uuid;
+BEGIN
+    SELECT r.claim INTO v_claim FROM redrive.running AS r
+    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt;
+    PERFORM 1 FROM redrive.claims AS c WHERE c.id = v_claim FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.live AS l
+    SET attempt = p_attempt + 1, interruptions = l.interruptions + 1, due_at = p_at, expires_at = p_expires, reason = p_reason
+    WHERE l.seq = p_seq AND l.attempt = p_attempt;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.claims AS c SET lost = c.lost || p_seq, lost_jobs = c.lost_jobs || p_id WHERE c.id = v_claim;
+    INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, next_at)
+    VALUES (p_seq, p_attempt + 1, p_started, p_at, 'interrupted', p_at);
+    RETURN 'done';
 END $$;
 
 CREATE FUNCTION redrive.take_turn(p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint, OUT goes boolean, OUT freed boolean) RETURNS record
