@@ -13,7 +13,7 @@ use anyhow::Result;
 use http::{HeaderValue, Method};
 use redrive::{
     Attempt, Clock, Engine, Failure, Filter, Handler, Happening, IntoOutcome, JobDetail, JobId, NewJob,
-    OnRetry, Outcome, Page, Queue, State, StateName, Timestamp, millis, secs,
+    OnRetry, Outcome, Page, Queue, State, StateName, Timestamp, Word, secs,
 };
 use redrive_server::egress::{Egress, Request};
 use redrive_server::executor;
@@ -26,7 +26,7 @@ use tokio::sync::watch;
 use crate::Stage;
 use crate::stage::egress;
 pub use cloud::Cloud;
-use operations::QUEUE;
+use operations::{CLOUD, QUEUE};
 pub use operations::{CreateNote, DeleteNote, Operation, UpdateNote};
 pub use story::tell;
 
@@ -120,7 +120,7 @@ impl Program {
         let Program { sync, server, cloud, look_every, .. } = self;
         tokio::select! {
             served = server.run(shutdown) => served,
-            held = sync.hold_while_down() => held,
+            said = sync.say_how_it_is() => said,
             told = sync.tell() => told,
             () = look(cloud, look_every, &sync.connection) => Ok(()),
         }
@@ -145,7 +145,7 @@ impl<O: Operation> Handler<O> for Line {
             // Nobody could be reached: that is the connection's failure and costs the operation nothing.
             Err(failure) if failure.code.as_deref() == Some("NETWORK_ERROR") => {
                 self.connection.send_replace(Connection::Down);
-                Outcome::Snooze(millis(1))
+                Outcome::Held(failure)
             }
             sent => sent.into_outcome(),
         }
@@ -213,15 +213,17 @@ impl Sync {
         Ok(operations)
     }
 
-    /// Nothing is tried while the connection is down; when it is back, everything goes out in order.
-    async fn hold_while_down(&self) -> Result<()> {
+    /// Nothing is tried while the connection is down; when it is back, everything goes out in order, more and more of it.
+    /// What was said is kept: an application that is started without a connection tries nothing either.
+    async fn say_how_it_is(&self) -> Result<()> {
         let mut connection = self.connection.subscribe();
         loop {
             let now = *connection.borrow_and_update();
-            match now {
-                Connection::Down => self.engine.pause(QUEUE).await?,
-                Connection::Up => self.engine.resume(QUEUE).await?,
-            }
+            let word = match now {
+                Connection::Down => Word::Down,
+                Connection::Up => Word::Up,
+            };
+            self.engine.say(CLOUD, word).await?;
             connection.changed().await?;
         }
     }

@@ -11,6 +11,8 @@ pub trait Operation: Payload + Clone {
 
 /// Where all of them wait: one behind the other, whatever they are.
 pub(super) const QUEUE: &str = "operations";
+/// Where all of them go: what is said of the connection is said of this.
+pub(super) const CLOUD: &str = "cloud";
 
 macro_rules! operations {
     ($($(#[$doc:meta])* $name:ident is $kind:literal)+) => {$(
@@ -31,6 +33,10 @@ macro_rules! operations {
         impl Payload for $name {
             const KIND: &'static str = $kind;
             const QUEUE: &'static str = QUEUE;
+
+            fn destination(&self) -> Option<String> {
+                Some(CLOUD.to_owned())
+            }
         }
 
         impl Operation for $name {

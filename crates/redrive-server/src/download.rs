@@ -31,6 +31,7 @@ mod folder;
 mod hosts;
 mod name;
 mod part;
+mod places;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;

@@ -15,6 +15,7 @@ use crate::outcome::{Class, Failure, Outcome};
 use crate::policy::{Ask, Decision, GiveUp, Origin, Policy};
 use crate::queue::{Order, Queue};
 use crate::span;
+use crate::workflow::EXECUTION;
 
 /// A job that asks to be called again this often does not know what it waits for.
 pub const SNOOZES_MAX: u32 = 1_000;
@@ -409,7 +410,8 @@ pub enum Command {
     Reschedule(Timestamp),
     /// What it waits for after a failure is over: its destination is back.
     Hurry,
-    /// Bring it back from the dead: counters restart, history stays, relative limits are measured from now.
+    /// Bring it back from the dead: counters restart, history stays, relative limits are measured from now. An execution
+    /// that runs looks at its nodes again.
     Redrive,
     /// Forget a finished job.
     Delete,
@@ -448,6 +450,12 @@ pub fn steer(job: &Job, command: Command, now: Timestamp) -> Steer {
         }
         (Command::Hurry, _) => return Steer::Refuse("it does not wait because of a failure"),
         (Command::Redrive, State::Dead { .. } | State::Cancelled { .. }) => redriven(&mut next, now),
+        (Command::Redrive, State::Running { .. }) if *job.kind == *EXECUTION => {
+            // It is concluding from nodes that may have come back meanwhile. As above, what it reports matches nothing.
+            next.ledger.attempt = next.ledger.attempt.saturating_add(1);
+            next.ledger.interruptions = next.ledger.interruptions.saturating_add(1);
+            next.state = waiting(now, Reason::ByHand);
+        }
         (Command::Delete, state) if state.is_final() => return Steer::Forget,
         (Command::Cancel, _) => return Steer::Refuse("it is finished"),
         (Command::RetryNow | Command::Reschedule(_), State::Running { .. }) => {

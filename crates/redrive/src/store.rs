@@ -25,8 +25,8 @@ use tokio::sync::watch;
 
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{AttemptRecord, Job, JobId, Json, StateName};
-use crate::machine::{Admission, Command};
+use crate::job::{AttemptRecord, Ending, Job, JobId, Json, StateName};
+use crate::machine::{Admission, Command, Transition};
 use crate::queue::{OnRetry, Retention};
 use crate::stats::{Activity, Tally};
 
@@ -461,11 +461,10 @@ pub(crate) fn by_itself(due: Option<Timestamp>) -> Option<Timestamp> {
     due.filter(|due| *due < Timestamp::MAX)
 }
 
-/// The record of an attempt that a person ended.
-pub(crate) fn cancelled_attempt(attempt: u32, started_at: Timestamp, now: Timestamp) -> AttemptRecord {
-    let ending = crate::job::Ending::Cancelled;
-    let (failure, fingerprint, rule, next_at) = (None, None, None, None);
-    AttemptRecord { attempt, started_at, ended_at: now, ending, failure, fingerprint, rule, next_at }
+/// What becomes of a running job that a person takes away from its holder.
+pub(crate) fn taken_away(next: &Job) -> Transition {
+    let is_over = next.state.is_final();
+    Transition::steered(next, if is_over { Ending::Cancelled } else { Ending::Interrupted })
 }
 
 /// What comes in alone has nobody to wait for.

@@ -14,8 +14,9 @@ use std::sync::Arc;
 
 use kit::{Bench, at_once, begin, claim, end, ended, finish, ids, job, job_as, put, register, wanted};
 use redrive::{
-    Attempt, Command, Engine, ErrorKind, Filter, Happening, HolderId, How, JobId, Limits, Outcome, Payload,
-    PostgresStore, Rate, Renewal, Report, Rules, Seen, Settled, State, StateName, Store as _, millis, secs,
+    Attempt, Command, EXECUTION, Engine, ErrorKind, Failure, Filter, Happening, HolderId, How, JobId, Json,
+    Limits, NewJob, Outcome, Payload, PostgresStore, Rate, Renewal, Report, Rules, Seen, Settled, State,
+    StateName, Store as _, millis, secs,
 };
 use redrive_testbed::{Cluster, Proxy};
 use serde::{Deserialize, Serialize};
@@ -26,7 +27,7 @@ const TWO: HolderId = HolderId(2);
 
 /// Lets a claim read what is due, and stops it before it writes.
 const BEFORE_A_CLAIM_IS_WRITTEN: &str = "LOCK TABLE redrive.claims IN SHARE MODE";
-/// Lets an enqueue write its jobs, and stops it before it commits.
+/// Lets an enqueue write its jobs, or a settlement its endings, and stops it before it commits.
 const BEFORE_AN_ENQUEUE_COMMITS: &str = "LOCK TABLE redrive.tallies IN SHARE MODE";
 
 /// «Lock and select in one statement: it waits, then reads its old snapshot: the same jobs claimed twice.»
@@ -785,4 +786,35 @@ async fn tied(store: &PostgresStore) -> [JobId; 4] {
 
 async fn state(store: &PostgresStore, id: JobId) -> StateName {
     store.get(id).await.unwrap().unwrap().job.state.name()
+}
+
+/// «The node is brought back while its execution is giving up because of it: the execution is dead, and its node runs.»
+#[tokio::test]
+async fn an_execution_that_gives_up_while_it_is_brought_back_is_brought_back() {
+    let bench = Bench::new().await;
+    let store = bench.store().await;
+    register(&store, ONE).await;
+    put(&store, "default", [1]).await;
+    let execution =
+        job(2, "default", store.clock().now(), |_| NewJob::of_kind(EXECUTION, Json::of(&2).unwrap()));
+    let id = execution.job.id;
+    store.enqueue(vec![execution], store.clock().now()).await.unwrap();
+    let held = claim(&store, ONE, 1, &["default"], 9).await.unwrap();
+    let conclusion = held.jobs.into_iter().find(|(lease, _)| lease.job == id).unwrap();
+    let gives_up = Outcome::Failed(Failure::permanent("a node is dead"));
+    let hold = bench.holding(BEFORE_AN_ENQUEUE_COMMITS).await;
+    let dies = begin({
+        let store = store.clone();
+        async move { finish(&store, &conclusion, gives_up).await }
+    });
+    bench.until_waiting(1).await;
+    let comes_back = begin({
+        let store = store.clone();
+        async move { store.apply(Command::Redrive, &Filter::id(id), 1, store.clock().now()).await.unwrap() }
+    });
+    bench.until_waiting(2).await;
+    hold.batch_execute("COMMIT").await.unwrap();
+    assert_eq!((end(dies).await, end(comes_back).await), (Settled::Applied, vec![id]));
+    let detail = store.get(id).await.unwrap().unwrap();
+    assert_eq!((detail.job.state.name(), detail.job.ledger.generation), (StateName::Waiting, 1));
 }

@@ -94,6 +94,9 @@ pub(crate) struct Get {
 }
 
 pub(crate) fn run(given: Get) -> ExitCode {
+    #[cfg(target_os = "linux")]
+    // Each thread has little in hand, and would fill two megabytes with it. Where it cannot be switched off, it is more.
+    rustix::thread::disable_transparent_huge_pages(true).ok();
     // Few threads: each keeps memory of its own, and what they do is short.
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = threads.worker_threads(2).max_blocking_threads(BLOCKING_MAX).enable_all().build();

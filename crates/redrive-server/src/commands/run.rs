@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use clap::Args;
 use redrive::{
-    Attempt, Engine, Event, Failure, Filter, Handler, Happening, Job, JobId, NewJob, OnConflict, Outcome,
-    Page, Payload, Policy, Queue, State, StateName, Store, Timestamp, span,
+    Attempt, Engine, Event, Failure, Filter, GiveUp, Handler, Happening, Job, JobId, NewJob, OnConflict,
+    Outcome, Page, Payload, Policy, Queue, State, StateName, Store, Timestamp, span,
 };
+use redrive_server::printable;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -28,6 +29,8 @@ use child::{Ended, Leftover};
 
 /// However often `redrive` itself is killed, the command is not to blame.
 const CRASHES_MAX: u32 = 1_000_000;
+/// What a try has come to of which nothing more is heard, because it took too long: as timeout(1) has it.
+const TIMED_OUT: u8 = 124;
 /// The one job of the store.
 const KEY: &str = "run";
 /// A little longer than a child is given to end.
@@ -141,8 +144,15 @@ impl Run {
         let command = self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let mut job =
             NewJob::from(Words { command }).key(KEY).on_conflict(OnConflict::Replace).policy(policy);
-        if let Some(until) = self.until {
-            job = job.deadline(until.ahead(now));
+        if let Some(until) = self.until.map(|until| until.ahead(now)) {
+            if until <= now {
+                let message = format!("the time of --until is over: {}", times::local(until));
+                return Err(Trouble::usage(
+                    message,
+                    "write a time to come, or how long from now, such as 2h",
+                ));
+            }
+            job = job.deadline(until);
         }
         Ok(engine.enqueue(job).await.map_err(lost)?.id)
     }
@@ -155,6 +165,10 @@ impl Run {
                 Policy::from_json(value).map_err(|mistakes| {
                     Trouble::usage(mistakes.join("; "), "redrive policy presets lists the names")
                 })?
+            }
+            (None, Some(every)) if every.is_zero() => {
+                let hint = "write a duration such as 1s; --preset workflow-immediate tries again at once";
+                return Err(Trouble::usage("--every is to leave time between two tries", hint));
             }
             (None, Some(every)) => Policy::fixed(every).within(span::MAX),
             (None, None) => Policy::default(),
@@ -213,11 +227,20 @@ fn is_over(event: &Event) -> bool {
         }
         Happening::Dead { why, failure, .. } => {
             let said = failure.as_ref().map_or("it was not run", |failure| failure.message.as_str());
-            out::note(&format!("redrive: {said}; given up ({})", why.as_str()));
+            out::note(&format!("redrive: {said}; given up: {}", because(*why)));
             true
         }
         Happening::Succeeded { .. } | Happening::Cancelled => true,
         _ => false,
+    }
+}
+
+fn because(why: GiveUp) -> &'static str {
+    match why {
+        GiveUp::Exhausted => "no tries are left",
+        GiveUp::Expired => "its time is over",
+        GiveUp::Permanent => "another try would end in the same way",
+        _ => why.as_str(),
     }
 }
 
@@ -235,9 +258,10 @@ impl Handler<Words> for Runner {
     async fn run(&self, attempt: Attempt<Words>) -> Outcome {
         let variables =
             [("REDRIVE_JOB_ID", attempt.idempotency_key()), ("REDRIVE_ATTEMPT", attempt.number.to_string())];
+        self.ended_with(TIMED_OUT);
         let ended = child::run(&self.command, &variables, &self.leftover, self.stopping.clone()).await;
         if let Some(code) = ended.code() {
-            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+            self.ended_with(code);
         }
         match ended {
             Ended::Code(0) => Outcome::Done(None),
@@ -249,13 +273,19 @@ impl Handler<Words> for Runner {
                 Outcome::Failed(Failure::retry(format!("signal {number} ended it")).code("KILLED"))
             }
             Ended::NotStarted(error) => {
-                Outcome::Failed(Failure::permanent(format!("it cannot be started: {error}")))
+                let name = self.command[0].to_string_lossy();
+                let message = format!("{} cannot be started: {error}", printable(&name));
+                Outcome::Failed(Failure::permanent(message))
             }
         }
     }
 }
 
 impl Runner {
+    fn ended_with(&self, code: u8) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(code);
+    }
+
     /// What `redrive` itself ends with.
     async fn code(&self, engine: &Engine, job: JobId, signal: Option<Signal>) -> Done<u8> {
         let state = engine.get(job).await.map_err(lost)?.map(|detail| detail.job.state);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use redrive::{Clock, Engine, Policy, Queue, Retention, Store, days, secs};
+use redrive::{Clock, Engine, Limits as Rules, Policy, Queue, Retention, Store, days, secs};
 
 use super::board::Board;
 use super::fetch::Fetcher;
@@ -170,6 +170,7 @@ impl Builder {
         let engine = Engine::on(store)
             .queue(queue)
             .handle(fetcher)
+            .destination("*", rules())
             // What is under way is on the disk already: nothing is won by waiting for it.
             .grace(Duration::ZERO)
             .retention(Retention { succeeded: KEPT, ..Retention::default() })
@@ -183,4 +184,9 @@ impl Builder {
 fn policy(retries: u32) -> Policy {
     let preset = Policy::preset("download").expect("a preset of ours").retries(retries);
     Policy { max_crashes: CRASHES_MAX, ..preset }
+}
+
+/// The gates of the store let everything go: every download fails by its own count, and `Hosts` knows what a host bears.
+fn rules() -> Rules {
+    Rules { breaker: 0, retry_budget: 0, retry_after_max: Duration::ZERO, ..Rules::default() }
 }

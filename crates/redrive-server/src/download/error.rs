@@ -124,6 +124,16 @@ impl DownloadError {
         DownloadError::Refused(refused(host, response, now))
     }
 
+    /// When the far side wants to be asked again, if it said so and it makes sense to.
+    pub(super) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            DownloadError::Refused(failure) => {
+                failure.retry_after.filter(|_| matches!(failure.class, Class::Transient | Class::RateLimited))
+            }
+            _ => None,
+        }
+    }
+
     /// Whether what is there may be continued when something new has come: the transfer broke, nothing else is wrong.
     pub(super) fn is_cut(&self) -> bool {
         match self {

@@ -18,6 +18,7 @@ use super::error::DownloadError;
 use super::folder::Folder;
 use super::hosts::Hosts;
 use super::part::{Opened, Part, Placed};
+use super::places::Turn;
 use super::{Download, Limits};
 use crate::egress::{Egress, Redirects, Request, Streamed, Timeouts, user_header};
 
@@ -34,6 +35,8 @@ const PROGRESS_SHARE: u64 = 500;
 /// So often, in bytes, it is looked whether the disk is full.
 const DISK_LOOK_EVERY: u64 = 64 << 20;
 
+/// A host that says "later" costs no retry, so often.
+const LATER_MAX: u32 = 20;
 /// However long a host wants to be left alone, it is asked again after this.
 const HOST_SHUT_MAX: Duration = secs(24 * 3600);
 
@@ -53,7 +56,8 @@ impl Handler<Download> for Fetcher {
         let meter = self.board.meter(attempt.id);
         let under_way = UnderWay(meter.clone());
         let mut came = 0;
-        let fetched = self.fetch(&attempt.payload, &meter, &mut came).await;
+        let turn = if attempt.number > 1 { Turn::GoesOn } else { Turn::Begins };
+        let fetched = self.fetch(&attempt.payload, turn, &meter, &mut came).await;
         drop(under_way);
         match fetched {
             Ok(placed) => {
@@ -66,6 +70,10 @@ impl Handler<Download> for Fetcher {
                 let wait = attempt.job().policy.first_delay(&mut attempt.id.rng(attempt.number));
                 tracing::debug!(url = attempt.payload.url, came, %error, "Download was cut; going on");
                 Outcome::Snooze(wait)
+            }
+            // It is our being too many, or the host's trouble, and it is waited for with all others of the host.
+            Err(error) if error.retry_after().is_some() && attempt.job().ledger.holds < LATER_MAX => {
+                Outcome::Held(error.failure())
             }
             Err(error) => Outcome::Failed(error.failure()),
         }
@@ -89,11 +97,17 @@ fn progress_min(meter: &Meter) -> i64 {
 
 impl Fetcher {
     /// Fetches what is missing; counts how many bytes more there are than before.
-    async fn fetch(&self, what: &Download, meter: &Meter, came: &mut i64) -> Result<Placed, DownloadError> {
+    async fn fetch(
+        &self,
+        what: &Download,
+        turn: Turn,
+        meter: &Meter,
+        came: &mut i64,
+    ) -> Result<Placed, DownloadError> {
         let checksum = what.digest().map_err(DownloadError::Invalid)?;
         let host = what.destination().unwrap_or_default();
         // Before anything is opened: very many may wait here.
-        let permit = self.hosts.enter(&host).await;
+        let permit = self.hosts.enter(&host, turn).await;
         let (folder, name, url) = (self.folder.clone(), what.file_name()?, what.url.clone());
         let taken = self.limits.taken();
         let opened = blocking(move || Part::open(&folder, &name, &url, taken)).await?;
@@ -103,7 +117,17 @@ impl Fetcher {
         };
         // Everything may have come before the last try could say so.
         if part.length() == 0 || part.identity().length != Some(part.length()) {
-            part = self.transfer(what, part, meter, came).await?;
+            part = match self.transfer(what, part, meter, came).await {
+                Ok(part) => part,
+                Err(error) => {
+                    // Where the host says when to come back, nobody asks it before.
+                    if let Some(wait) = error.retry_after() {
+                        self.hosts.shut(&host, self.clock.now() + wait.min(HOST_SHUT_MAX), permit);
+                    }
+                    return Err(error);
+                }
+            };
+            self.hosts.bore(&host);
         }
         // While this one is verified and synced, the next may begin.
         drop(permit);
@@ -182,7 +206,7 @@ impl Fetcher {
         Ok((request, from))
     }
 
-    /// The failure that a refusal is. Where the host says when to come back, nobody asks it before.
+    /// The failure that a refusal is.
     async fn refused(&self, host: &str, answer: Streamed) -> Result<DownloadError, DownloadError> {
         let response = match answer.status.is_success() {
             true => {
@@ -192,14 +216,7 @@ impl Fetcher {
             }
             false => answer.refusal().await?,
         };
-        let now = self.clock.now();
-        let error = DownloadError::refused(host, &response, now);
-        if let DownloadError::Refused(failure) = &error
-            && let Some(wait) = failure.retry_after
-        {
-            self.hosts.shut(host, now + wait.min(HOST_SHUT_MAX));
-        }
-        Ok(error)
+        Ok(DownloadError::refused(host, &response, self.clock.now()))
     }
 
     fn check_room(&self, part: &Part) -> Result<(), DownloadError> {

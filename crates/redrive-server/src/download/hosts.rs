@@ -1,5 +1,8 @@
 //! What protects the other side: how many downloads a host serves at once, when it may be asked again after it said
 //! "later", and how fast everything together may be. Holds within one process.
+//!
+//! Places, and not calls a second as the gates of the store have them: a download lasts, and how many are under way is
+//! what a host feels of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,6 +10,8 @@ use std::time::Duration;
 
 use redrive::{Clock, Timestamp};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::places::{Place, Places, Turn};
 
 /// The hosts that downloads go to.
 pub(super) struct Hosts {
@@ -19,13 +24,15 @@ pub(super) struct Hosts {
 }
 
 struct Host {
-    places: Arc<Semaphore>,
+    places: Arc<Places>,
+    /// How often it said "later" since it last brought a file.
+    refusals: u32,
     shut_until: Timestamp,
 }
 
 /// The right to ask a host now. Dropped, it goes to the next.
 pub(super) struct Permit {
-    _host: OwnedSemaphorePermit,
+    host: Place,
     _place: OwnedSemaphorePermit,
 }
 
@@ -38,23 +45,39 @@ impl Hosts {
 
     /// Returns when this host may be asked: it is not shut, it has a place free, and so have we. In this order, so that
     /// whoever waits for one host takes no place from another's.
-    pub(super) async fn enter(&self, host: &str) -> Permit {
+    pub(super) async fn enter(&self, host: &str, turn: Turn) -> Permit {
         loop {
             self.clock.sleep_until(self.shut_until(host)).await;
-            let places = self.places_of(host);
+            let host_place = self.places_of(host).take(turn).await;
             let closed = "semaphores here are never closed";
-            let _host = places.acquire_owned().await.expect(closed);
             let _place = self.places.clone().acquire_owned().await.expect(closed);
             // It may have been shut while others were waited for.
             if self.shut_until(host) <= self.clock.now() {
-                return Permit { _host, _place };
+                return Permit { host: host_place, _place };
             }
         }
     }
 
-    /// Nobody asks this host before then.
-    pub(super) fn shut(&self, host: &str, until: Timestamp) {
-        self.of(&mut self.known(), host, |host| host.shut_until = host.shut_until.max(until));
+    /// Nobody asks this host before then. If it says so again and again, one fewer each time: it may be that we are too
+    /// many.
+    pub(super) fn shut(&self, host: &str, until: Timestamp, permit: Permit) {
+        let is_too_much = self.of(&mut self.known(), host, |host| {
+            host.shut_until = host.shut_until.max(until);
+            host.refusals = host.refusals.saturating_add(1);
+            host.refusals > 1
+        });
+        if is_too_much {
+            permit.host.withdraw(self.per_host);
+        }
+    }
+
+    /// It has brought a file: a place that was withdrawn is given back.
+    pub(super) fn bore(&self, host: &str) {
+        let places = self.of(&mut self.known(), host, |host| {
+            host.refusals = 0;
+            host.places.clone()
+        });
+        places.restore();
     }
 
     /// Until when a host is shut; in the past if it is not.
@@ -69,7 +92,7 @@ impl Hosts {
         }
     }
 
-    fn places_of(&self, host: &str) -> Arc<Semaphore> {
+    fn places_of(&self, host: &str) -> Arc<Places> {
         self.of(&mut self.known(), host, |host| host.places.clone())
     }
 
@@ -84,7 +107,7 @@ impl Hosts {
         use_it: impl FnOnce(&mut Host) -> T,
     ) -> T {
         let unknown =
-            || Host { places: Arc::new(Semaphore::new(self.per_host)), shut_until: Timestamp::EPOCH };
+            || Host { places: Places::new(self.per_host), refusals: 0, shut_until: Timestamp::EPOCH };
         use_it(known.entry(host.to_owned()).or_insert_with(unknown))
     }
 }
@@ -138,12 +161,12 @@ mod tests {
     #[tokio::test]
     async fn whoever_waits_for_one_host_takes_no_place_from_another() {
         let hosts = Hosts::new(2, 1, None);
-        let first = hosts.enter("a").await;
-        let waiting = hosts.enter("a");
+        let first = hosts.enter("a", Turn::Begins).await;
+        let waiting = hosts.enter("a", Turn::Begins);
         tokio::pin!(waiting);
         tokio::select! { biased;
             _ = &mut waiting => panic!("a has one place"),
-            _ = hosts.enter("b") => {}
+            _ = hosts.enter("b", Turn::Begins) => {}
         }
         drop(first);
         waiting.await;
@@ -153,13 +176,33 @@ mod tests {
     async fn a_host_that_said_later_is_not_asked_before() {
         let hosts = Hosts::new(9, 9, None);
         let until = hosts.clock.now() + millis(60);
-        hosts.shut("a", until);
-        hosts.shut("a", until - millis(50));
-        let asked = hosts.enter("a");
+        let (first, second) = (hosts.enter("a", Turn::Begins).await, hosts.enter("a", Turn::Begins).await);
+        hosts.shut("a", until, first);
+        hosts.shut("a", until - millis(50), second);
+        let asked = hosts.enter("a", Turn::Begins);
         tokio::pin!(asked);
         assert!((&mut asked).now_or_never().is_none());
-        drop(hosts.enter("b").await);
+        drop(hosts.enter("b", Turn::Begins).await);
         drop(asked.await);
         assert!(hosts.clock.now() >= until);
+    }
+
+    #[tokio::test]
+    async fn a_host_that_keeps_saying_later_is_asked_by_fewer_until_it_brings_files_again() {
+        let hosts = Hosts::new(9, 3, None);
+        let refuse = async || {
+            let permit = hosts.enter("a", Turn::Begins).await;
+            hosts.shut("a", Timestamp::EPOCH, permit);
+        };
+        let at_once = || hosts.enter("a", Turn::Begins).now_or_never();
+        refuse().await;
+        let all = [at_once(), at_once(), at_once()];
+        assert!(all.iter().all(Option::is_some), "once is chance");
+        drop(all);
+        refuse().await;
+        let two = [at_once(), at_once(), at_once()];
+        assert_eq!(two.iter().flatten().count(), 2);
+        hosts.bore("a");
+        assert!(at_once().is_some());
     }
 }

@@ -154,7 +154,6 @@ async fn a_connection_that_is_lost_under_way_costs_the_operation_nothing() {
     ground.cloud.come_back().await.unwrap();
     loop {
         let event = within(events.recv()).await.unwrap();
-        assert!(!matches!(event.what, Happening::RetryScheduled { .. }), "{event:?}");
         if let Happening::Succeeded { failures, .. } = event.what {
             assert_eq!((event.job, failures), (id, 0));
             break;

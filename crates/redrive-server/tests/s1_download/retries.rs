@@ -192,6 +192,14 @@ async fn retry_after_holds_for_every_download_of_the_host() {
     assert!(detail.attempts[0].failure.as_ref().unwrap().retry_after == Some(secs(1)));
 }
 
+/// S1-03 holds whatever is said beside it.
+#[tokio::test]
+async fn only_what_may_come_back_is_waited_for() {
+    let (state, _, retries, asked) = outcome(|_| answer(404, "retry-after: 1\r\n", "no")).await;
+    assert!(matches!(state, State::Dead { why: GiveUp::Permanent, .. }), "{state:?}");
+    assert_eq!((retries, asked), (0, 1));
+}
+
 /// What `--per-host` promises.
 #[tokio::test]
 async fn one_host_is_not_asked_for_more_at_once_than_it_may_be() {

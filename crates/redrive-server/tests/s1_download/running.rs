@@ -76,8 +76,27 @@ async fn the_exit_code_is_the_command_s() {
         let (code, _, err) = said(redrive(&ground, &["--preset", "workflow-immediate"], &command)).await;
         assert_eq!(code, Some(expected), "{command:?}: {err}");
     }
-    let (code, _, err) = said(redrive(&ground, &["--preset", "nonsense"], &["true"])).await;
-    assert!(code == Some(2) && err.contains("there is no preset"), "{err}");
+    // The first try fails by itself, and those after it take too long.
+    let slow = ["sh", "-c", "test -e ran && exec sleep 30; touch ran; exit 3"];
+    let (code, _, err) =
+        said(redrive(&ground, &["--timeout", "300ms", "--preset", "workflow-immediate"], &slow)).await;
+    assert_eq!(code, Some(124), "{err}");
+}
+
+#[tokio::test]
+async fn what_is_asked_for_wrongly_is_said_with_what_to_write() {
+    let ground = Ground::new();
+    for (options, expected) in [
+        (["--preset", "nonsense"], "there is no preset"),
+        (["--until", "2020-01-01T00:00:00Z"], "the time of --until is over"),
+        (["--every", "0s"], "--every is to leave time between two tries"),
+    ] {
+        let (code, _, err) = said(redrive(&ground, &options, &["touch", "ran"])).await;
+        assert!(code == Some(2) && err.contains(expected), "{options:?}: {err}");
+    }
+    assert!(!ground.root().join("ran").exists());
+    let (_, _, err) = said(redrive(&ground, &[], &["there-is-no-such-program"])).await;
+    assert!(err.contains("there-is-no-such-program cannot be started"), "{err}");
 }
 
 #[tokio::test]
@@ -94,7 +113,7 @@ async fn it_is_given_up_when_its_time_is_over() {
         said(redrive(&ground, &["--every", "100ms", "--until", "450ms"], &["sh", "-c", &until_run(99)]))
             .await;
     assert_eq!(code, Some(7));
-    assert!(err.contains("given up (expired)"), "{err}");
+    assert!(err.contains("it ended with 7; given up: its time is over"), "{err}");
     let runs = lines_of(&ground.root().join("runs"), 1).await.len();
     assert!((1..=5).contains(&runs), "{runs}");
 }

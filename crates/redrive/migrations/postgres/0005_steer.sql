@@ -21,6 +21,8 @@ BEGIN
         v_answer := CASE v_job.to_state
             WHEN 'cancelled' THEN redrive.cancel_one(v_job.seq, v_job.id, v_job.state, v_job.attempt, v_job.at,
                                                      v_job.started_at, v_job.key, v_job.ordering_key)
+            WHEN 'again' THEN redrive.take_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.at, v_job.started_at,
+                                                    v_job.deadline, v_job.reason)
             WHEN 'waiting' THEN redrive.hasten_one(v_job.seq, v_job.attempt, v_job.at, v_job.reason)
             WHEN 'back' THEN redrive.bring_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.key, v_job.stand,
                                                     v_job.deadline, v_job.start_by, v_job.revived_at)
@@ -83,6 +85,33 @@ BEGIN
         PERFORM redrive.let_next_go(v_live.queue, p_order);
     END IF;
     PERFORM redrive.let_members_go('{}', '{}', ARRAY[p_seq], ARRAY[p_at]);
+    RETURN 'done';
+END $$;
+
+-- The same, for a job that is to run again.
+CREATE FUNCTION redrive.take_back_one(
+    p_seq bigint, p_id uuid, p_attempt integer, p_at bigint, p_started bigint, p_expires bigint, p_reason text
+) RETURNS text LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+    v_claim uuid;
+BEGIN
+    SELECT r.claim INTO v_claim FROM redrive.running AS r
+    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt;
+    PERFORM 1 FROM redrive.claims AS c WHERE c.id = v_claim FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.live AS l
+    SET attempt = p_attempt + 1, interruptions = l.interruptions + 1, due_at = p_at, expires_at = p_expires, reason = p_reason
+    WHERE l.seq = p_seq AND l.attempt = p_attempt;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.claims AS c SET lost = c.lost || p_seq, lost_jobs = c.lost_jobs || p_id WHERE c.id = v_claim;
+    INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, next_at)
+    VALUES (p_seq, p_attempt + 1, p_started, p_at, 'interrupted', p_at);
     RETURN 'done';
 END $$;
 

@@ -59,13 +59,18 @@ BEGIN
     EXECUTE format('SELECT count(*) FROM redrive.jobs_%s', v_name) INTO v_before;
     FOREACH v_table IN ARRAY ARRAY['done', 'attempts', 'jobs'] LOOP
         v_kept := CASE v_table
-            WHEN 'done' THEN format('d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END OR redrive.is_needed(d.id)',
-                                    p_cancelled, p_succeeded)
-            ELSE 'EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = d.seq)
+            -- One question for the whole day: which jobs belong to one that has not come to its end?
+            WHEN 'done' THEN format('LEFT JOIN (SELECT j.id FROM redrive.jobs AS j
+                                                WHERE j.parent IN (SELECT l.id FROM redrive.live AS l
+                                                                   UNION ALL SELECT x.id FROM redrive.dead AS x)
+                                               ) AS needed ON needed.id = d.id
+                                     WHERE d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END
+                                        OR needed.id IS NOT NULL', p_cancelled, p_succeeded)
+            ELSE 'WHERE EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.dead AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.done AS l WHERE l.seq = d.seq)'
         END;
-        EXECUTE format('CREATE TEMPORARY TABLE redrive_kept ON COMMIT DROP AS SELECT d.* FROM redrive.%s_%s AS d WHERE %s',
+        EXECUTE format('CREATE TEMPORARY TABLE redrive_kept ON COMMIT DROP AS SELECT d.* FROM redrive.%s_%s AS d %s',
                        v_table, v_name, v_kept);
         EXECUTE format('DROP TABLE redrive.%s_%s', v_table, v_name);
         EXECUTE format('INSERT INTO redrive.%s SELECT * FROM redrive_kept', v_table);

@@ -49,6 +49,7 @@ END $$;
 CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_badly bigint[], p_badly_at bigint[])
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_after bigint[];  v_at bigint[];
@@ -80,6 +81,7 @@ END $$;
 -- How those of these jobs ended that are final, by number.
 CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE (n bigint, state text, output text) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 BEGIN
     RETURN QUERY

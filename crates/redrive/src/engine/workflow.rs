@@ -219,23 +219,13 @@ impl Engine {
         }
     }
 
-    /// An execution that had given up waits for its node again. One that is just giving up is waited for.
+    /// An execution that has given up waits for its node again. One that is just about to is told to look again: what it
+    /// has seen of its nodes, it has seen before. One that waits will see for itself.
     async fn bring_back(&self, execution: JobId) -> Result<()> {
-        for _ in 0..LOOKS {
-            let Some(JobDetail { job, .. }) = self.inner.store.get(execution).await? else { return Ok(()) };
-            match job.state.name() {
-                _ if *job.kind != *EXECUTION => return Ok(()),
-                StateName::Dead | StateName::Cancelled => {
-                    let now = self.inner.clock.now();
-                    let redrive = Command::Redrive;
-                    let done = self.inner.store.apply(redrive, &Filter::id(execution), 1, now).await?;
-                    self.inner.steered(redrive, &done, now);
-                    return Ok(());
-                }
-                StateName::Running => self.look_later().await,
-                StateName::Waiting | StateName::Succeeded => return Ok(()),
-            }
-        }
+        let (redrive, now) = (Command::Redrive, self.inner.clock.now());
+        let only = Filter { kind: Some(EXECUTION.to_owned()), ..Filter::id(execution) };
+        let done = self.inner.store.apply(redrive, &only, 1, now).await?;
+        self.inner.steered(redrive, &done, now);
         Ok(())
     }
 }

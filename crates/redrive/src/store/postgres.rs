@@ -7,6 +7,7 @@ mod claim;
 mod codec;
 mod database;
 mod doctor;
+mod endings;
 mod enqueue;
 mod fault;
 mod gating;
@@ -56,6 +57,7 @@ struct Inner {
     database: Database,
     names: Names,
     gate: enqueue::Gate,
+    endings: endings::Endings,
     changes: watch::Sender<u64>,
     held: operations::Held,
     gating: gating::Gating,
@@ -147,6 +149,7 @@ impl PostgresStore {
             database,
             names: Names::default(),
             gate: enqueue::Gate::default(),
+            endings: endings::Endings::default(),
             changes: watch::Sender::new(0),
             held: operations::Held::default(),
             gating: gating::Gating::default(),

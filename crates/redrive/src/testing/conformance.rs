@@ -183,6 +183,7 @@ macro_rules! conformance_cases {
                 a_second_death_does_not_shorten_a_delay_of_the_parent
                 a_dead_one_that_comes_back_lets_go_those_behind_it
                 a_cancelled_one_that_comes_back_waits_for_those_before_it
+                an_execution_that_runs_can_be_told_to_look_again
                 what_waits_for_others_can_run_out_of_time
                 what_is_sent_again_is_not_tied_again
                 the_same_call_sent_again_is_not_tied_again

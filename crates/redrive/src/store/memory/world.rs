@@ -359,7 +359,7 @@ impl World {
             match machine::steer(&job, command, now) {
                 Steer::Refuse(_) => continue,
                 Steer::Forget => self.forget(seq),
-                Steer::To(_) if command == Command::Redrive && self.key_is_taken(&job) => continue,
+                Steer::To(_) if job.state.is_final() && self.key_is_taken(&job) => continue,
                 Steer::To(next) => self.steer(seq, *next, now),
             }
             self.totals.entry(job.queue.clone()).or_default().steered(command);
@@ -387,7 +387,7 @@ impl World {
             }
             return;
         };
-        row.remember(store::cancelled_attempt(next.ledger.attempt, since, now));
+        row.remember(store::taken_away(&next).record(since, now));
         row.job = next;
         if let Some(claim) = row.claim.take().and_then(|id| self.claims.get_mut(&id))
             && let Some(lease) = claim.held.remove(&seq)

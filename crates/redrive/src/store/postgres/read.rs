@@ -15,7 +15,7 @@ use super::fault::Fault;
 use crate::clock::Timestamp;
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
 use crate::stats::{ACTIVITY_MAX, Activity, Tally, What};
-use crate::store::{Ended, Filter, Group, JobDetail, Page, Paged, QueueCounts};
+use crate::store::{Filter, Group, JobDetail, Page, Paged, QueueCounts};
 
 impl Inner {
     /// Jobs that match, newest first.
@@ -61,26 +61,6 @@ impl Inner {
             None => None,
         };
         Ok(Some(JobDetail { job, attempts, output }))
-    }
-
-    /// How those of these jobs ended that are final.
-    pub(super) async fn ended(&self, ids: &[JobId]) -> Result<Vec<Ended>, Fault> {
-        let listed: Vec<Uuid> = ids.iter().map(|id| id.as_uuid()).collect();
-        let rows = self.database.query(include_str!("ended.sql"), &[(&listed, Type::UUID_ARRAY)]).await?;
-        let mut ended = Vec::with_capacity(rows.len());
-        for row in &rows {
-            let state = match row.try_get(1)? {
-                "succeeded" => StateName::Succeeded,
-                "cancelled" => StateName::Cancelled,
-                _ => StateName::Dead,
-            };
-            let at = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
-            if let Some(id) = at.checked_sub(1).and_then(|at| ids.get(at)) {
-                let output = row.try_get::<_, Option<&str>>(2)?.map(Json::trusted);
-                ended.push(Ended { id: *id, state, output });
-            }
-        }
-        Ok(ended)
     }
 
     pub(super) async fn counts(&self) -> Result<Vec<QueueCounts>, Fault> {

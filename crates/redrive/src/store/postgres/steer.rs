@@ -112,6 +112,9 @@ impl Inner {
             "ordering_key": extras.ordering_key.as_deref(),
             "note": Activity::steered(job, command, now).as_ref().map(note_json),
         });
+        if let State::Running { since } = job.state {
+            item["started_at"] = json!(since.as_millis());
+        }
         match machine::steer(job, command, now) {
             Steer::Refuse(_) => return Ok(None),
             Steer::Forget => item["to_state"] = json!("forgotten"),
@@ -119,14 +122,17 @@ impl Inner {
                 State::Cancelled { at } => {
                     item["to_state"] = json!("cancelled");
                     item["at"] = json!(at.as_millis());
-                    if let State::Running { since } = job.state {
-                        item["started_at"] = json!(since.as_millis());
-                    }
                 }
                 State::Waiting { due_at, reason } if job.state.name() == StateName::Waiting => {
                     item["to_state"] = json!("waiting");
                     item["at"] = json!(due_at.as_millis());
                     item["reason"] = json!(reason.as_str());
+                }
+                State::Waiting { due_at, reason } if job.state.name() == StateName::Running => {
+                    item["to_state"] = json!("again");
+                    item["at"] = json!(due_at.as_millis());
+                    item["reason"] = json!(reason.as_str());
+                    item["deadline"] = json!(next.expires_with(&next.ledger).map(Timestamp::as_millis));
                 }
                 _ => {
                     let policy = self.names.policy_id(&self.database, &next.policy).await?;

@@ -110,7 +110,7 @@ impl Core {
         let queue = self.queue_id(&job.queue)?;
         let applied = match &transition.state {
             State::Waiting { due_at, reason } => {
-                self.wait(queue, job, lease, transition, *due_at, reason.as_str())?
+                self.wait(queue, job, transition, *due_at, reason.as_str())?
             }
             _ => self.finish(queue, job, lease.attempt, transition, Some(*started_at))?,
         };
@@ -162,19 +162,18 @@ impl Core {
         Ok(held)
     }
 
-    fn wait(
+    pub(super) fn wait(
         &mut self,
         queue: i64,
         job: &Job,
-        lease: &Lease,
         transition: &Transition,
         due_at: Timestamp,
         reason: &str,
     ) -> Result<bool, Fault> {
         let Ledger { attempt, failures, crashes, snoozes, holds, interruptions, .. } = transition.ledger;
         let changed = self.conn.prepare_cached(include_str!("settle_wait.sql"))?.execute(params![
-            lease.seq,
-            lease.attempt,
+            job.seq,
+            job.ledger.attempt,
             due_at.as_millis(),
             attempt,
             failures,
@@ -187,7 +186,7 @@ impl Core {
             job.expires_with(&transition.ledger).map(Timestamp::as_millis),
         ])?;
         self.no_longer_running(queue, job);
-        self.in_scan(queue, job.priority, due_at.as_millis(), lease.seq);
+        self.in_scan(queue, job.priority, due_at.as_millis(), job.seq);
         Ok(changed == 1)
     }
 

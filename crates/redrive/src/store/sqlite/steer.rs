@@ -8,12 +8,12 @@ use super::core::Core;
 use super::enqueue::key_holder;
 use super::settle::{insert_attempt, trim_attempts};
 use crate::clock::Timestamp;
-use crate::job::{Ending, Job, JobId, State, StateName};
+use crate::job::{Job, JobId, State, StateName};
 use crate::machine::{self, Command, Steer, Transition};
 use crate::operate::SERIES_KEPT;
 use crate::queue::Retention;
 use crate::stats::Activity;
-use crate::store::{CALLS_KEPT, Filter, Lease, Page, cancelled_attempt};
+use crate::store::{CALLS_KEPT, Filter, Lease, Page, taken_away};
 
 /// How many finished jobs one sweep looks at for each one it may forget.
 const SWEEP_FACTOR: usize = 20;
@@ -58,6 +58,11 @@ impl Core {
                     drop(statement);
                     self.in_scan(queue, job.priority, due_at.as_millis(), job.seq);
                 }
+                State::Waiting { due_at, reason } if job.state.name() == StateName::Running => {
+                    let transition = taken_away(&next);
+                    self.wait(queue, job, &transition, due_at, reason.as_str())?;
+                    self.end_here(job, &transition, now)?;
+                }
                 _ => return self.bring_back(queue, job, &next, now),
             },
         }
@@ -72,17 +77,21 @@ impl Core {
 
     /// Cancelling a running job takes its lease away: its holder learns of it at its next renewal.
     fn cancel(&mut self, queue: i64, job: &Job, next: &Job, now: Timestamp) -> Result<(), Fault> {
-        let transition = Transition::steered(next, Ending::Cancelled);
-        if let State::Running { since } = job.state {
-            self.finish(queue, job, job.ledger.attempt, &transition, Some(since))?;
-            insert_attempt(&self.conn, job.seq, &cancelled_attempt(next.ledger.attempt, since, now))?;
-            trim_attempts(&self.conn, job.seq, next.ledger.attempt)?;
-            self.take_away(job);
-        } else {
-            self.finish(queue, job, job.ledger.attempt, &transition, None)?;
-        }
+        let transition = taken_away(next);
+        let since = if let State::Running { since } = job.state { Some(since) } else { None };
+        self.finish(queue, job, job.ledger.attempt, &transition, since)?;
+        self.end_here(job, &transition, now)?;
         self.let_dependants_go(job, &next.state, now)?;
         self.let_next_go(queue, job.extras().ordering_key.as_deref())
+    }
+
+    /// The attempt of a running job ends without its holder.
+    fn end_here(&mut self, job: &Job, transition: &Transition, now: Timestamp) -> Result<(), Fault> {
+        let State::Running { since } = job.state else { return Ok(()) };
+        insert_attempt(&self.conn, job.seq, &transition.record(since, now))?;
+        trim_attempts(&self.conn, job.seq, transition.ledger.attempt)?;
+        self.take_away(job);
+        Ok(())
     }
 
     fn take_away(&mut self, job: &Job) {

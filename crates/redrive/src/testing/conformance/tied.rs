@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::kit::{BACKOFF, Kit, failure, fatal, ids, mail};
 use crate::clock::Timestamp;
-use crate::job::{JobId, Reason, State, StateName};
+use crate::job::{Ending, JobId, Json, NewJob, Reason, State, StateName};
 use crate::machine::{Admission, Command};
 use crate::outcome::Outcome;
 use crate::queue::Retention;
 use crate::span::{days, secs};
-use crate::store::{Call, Filter, How, Store};
+use crate::store::{Call, Filter, How, JobDetail, Settled, Store};
+use crate::workflow::EXECUTION;
 
 /// A parent, and nodes `a` to `d`: `b` and `c` come after `a`, and `d` after both.
 struct Diamond {
@@ -161,6 +162,35 @@ pub async fn a_cancelled_one_that_comes_back_waits_for_those_before_it(store: Ar
     assert_eq!(held.0.job, a);
     kit.end(&held, Outcome::Done(None)).await;
     assert_eq!(ids(&kit.claim(9).await), [b, c]);
+}
+
+pub async fn an_execution_that_runs_can_be_told_to_look_again(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let mut news = vec![kit.admit(mail(0))];
+    news.extend(
+        (1..3).map(|n| kit.admit(NewJob::of_kind(EXECUTION, Json::of(&n).expect("a number is JSON")))),
+    );
+    let [other, this, beside]: [JobId; 3] = std::array::from_fn(|at| news[at].job.id);
+    kit.enqueue(news).await.expect("jobs can be enqueued");
+    let held = kit.claim(9).await;
+    kit.advance(secs(1));
+    assert_eq!(kit.apply(Command::Redrive, &Filter::id(other), 9).await, [], "what runs is not redriven");
+    kit.steer(Command::Redrive, this).await;
+    assert_eq!(kit.state(this).await, State::Waiting { due_at: kit.now, reason: Reason::ByHand });
+    assert_eq!(kit.name(beside).await, StateName::Running);
+    let of = |id: JobId| held.iter().find(|held| held.0.job == id).expect("all were claimed");
+    assert_eq!(kit.end(of(this), fatal()).await, Settled::Refused, "it had seen what no longer holds");
+    let again = kit.claim(9).await;
+    assert_eq!(ids(&again), [this]);
+    let JobDetail { job, attempts, .. } = kit.detail(this).await;
+    assert_eq!((job.ledger.attempt, job.ledger.interruptions, job.ledger.generation), (1, 1, 0));
+    assert_eq!(attempts.iter().map(|attempt| attempt.ending).collect::<Vec<_>>(), [Ending::Interrupted]);
+    kit.end(&again[0], Outcome::Done(None)).await;
+    for id in [other, beside] {
+        assert_eq!(kit.end(of(id), Outcome::Done(None)).await, Settled::Applied);
+    }
+    assert_eq!(kit.counts("default").await.running, 0);
+    assert!(kit.claim(9).await.is_empty());
 }
 
 pub async fn what_waits_for_others_can_run_out_of_time(store: Arc<dyn Store>) {
