@@ -97,9 +97,9 @@ describe("the retry queue", () => {
     assert.match(await row(page, "order-1").locator("time").textContent(), /^[123]s$/);
     destination.set("/flaky", 200, "done");
     await row(page, "order-1").and(page.locator("[data-phase=succeeded]")).waitFor();
-    await toast(page, "http succeeded after retry").waitFor();
+    await toast(page, "HTTP call order-1 succeeded after retry").waitFor();
     await row(page, "order-1").waitFor({ state: "detached" });
-    await page.getByText("finished at run 2, after 1 failures").waitFor();
+    await page.getByText("finished at run 2, after 1 failure").waitFor();
   });
 
   test("exhausted retries are told, logged, and kept for a person", async () => {
@@ -218,8 +218,8 @@ describe("a browser whose clock is ten minutes off", () => {
     test(`counts down within a second (${minutes} minutes)`, async () => {
       const server = await startServer();
       const script = `{
-        const real = Date.now.bind(Date);
-        Date.now = () => real() + ${minutes * 60_000};
+        globalThis.realNow = Date.now.bind(Date);
+        Date.now = () => globalThis.realNow() + ${minutes * 60_000};
       }`;
       const page = await openPage(browser, { script });
       try {
@@ -232,17 +232,23 @@ describe("a browser whose clock is ten minutes off", () => {
         await page.goto(server.url);
         const time = row(page, "skew").locator("time");
         await time.waitFor();
-        for (let look = 0; look < 5; look += 1) {
-          // Between two readings of our clock, which is the server's, the page showed this.
-          const before = due - Date.now();
-          const shown = Number.parseInt(await time.textContent(), 10) * 1_000;
-          const afterwards = due - Date.now();
-          assert.ok(
-            shown <= before + 2_000 && shown >= afterwards - 1_000,
-            `${shown} shown, ${before} to ${afterwards} left`,
-          );
-          await page.waitForTimeout(700);
-        }
+        const changes = await time.evaluate((element, realDue) => {
+          // The furthest it is from the truth is the moment before a change, and the moment after one.
+          const seen = [];
+          return new Promise((resolve) => {
+            new MutationObserver(() => {
+              const shown = Number.parseInt(element.textContent ?? "", 10) * 1_000;
+              const left = realDue - globalThis.realNow();
+              seen.push([shown + 1_000 - left, shown - left]);
+              if (seen.length === 7) resolve(seen);
+            }).observe(element, { characterData: true, childList: true, subtree: true });
+          });
+        }, due);
+        // Of the middle one: a browser that had to wait for a processor is late once, not always.
+        const middle = (side) => changes.map((change) => change[side]).sort((one, other) => one - other)[3];
+        const [before, afterwards] = [middle(0), middle(1)];
+        console.log(`countdown, ${minutes} minutes off: ${before} ms too much at most, ${-afterwards} ms too little`);
+        assert.ok(before <= 1_000 && afterwards >= -1_000, JSON.stringify(changes));
       } finally {
         await page.context().close();
         await server.end();
@@ -478,6 +484,32 @@ describe("destinations", () => {
   });
 });
 
+describe("the page of policies", () => {
+  test("shows what an outage would cost, to a reader too", async () => {
+    const server = await startServer({ args: ["--token-file", "admin.token"] });
+    const admin = { authorization: `Bearer ${readFileSync(join(server.folder, "admin.token"), "utf8").trim()}` };
+    const { token } = await server.call("POST", "/tokens", { name: "reader", scopes: ["read"] }, admin);
+    const page = await openPage(browser);
+    page.context().setDefaultTimeout(120_000);
+    try {
+      await page.goto(`${server.url}/policies?policy=feed`);
+      await page.getByLabel("Token").fill(token);
+      await page.getByRole("button", { name: "Sign in" }).click();
+      await page
+        .getByTestId("outage")
+        .getByRole("img", { name: /^Redrive, feed: / })
+        .waitFor();
+      assert.equal(await page.getByTestId("outage").getByRole("img").count(), 5);
+      assert.equal(await page.getByTestId("outage").getByRole("row").count(), 6);
+      assert.deepEqual(await violations(page), []);
+      assert.deepEqual(page.trouble, []);
+    } finally {
+      await page.context().close();
+      await server.end();
+    }
+  });
+});
+
 describe("a server that asks for a token", () => {
   let server;
   let admin;
@@ -536,20 +568,20 @@ describe("a server that asks for a token", () => {
   });
 });
 
+/** So many jobs that wait for a day. */
+async function later(server, count) {
+  for (let from = 0; from < count; from += 1_000) {
+    const job = (_, index) => ({ kind: "later", key: String(from + index), delay: "1d", payload: {} });
+    await server.call("POST", "/jobs/bulk", Array.from({ length: 1_000 }, job));
+  }
+}
+
 describe("many jobs", () => {
   test("everything that matches a filter is counted, confirmed and done on the server", async () => {
     const server = await startServer();
     const page = await openPage(browser);
     try {
-      for (let part = 0; part < 5; part += 1) {
-        const jobs = Array.from({ length: 1_000 }, (_, index) => ({
-          kind: "later",
-          key: `${part}-${index}`,
-          delay: "1d",
-          payload: {},
-        }));
-        await server.call("POST", "/jobs/bulk", jobs);
-      }
+      await later(server, 5_000);
       await server.call("POST", "/jobs", { kind: "other", delay: "1d", payload: {} });
       await page.goto(`${server.url}/jobs?kind=later`);
       await page.getByRole("button", { name: "Cancel all that match…" }).click();
@@ -557,6 +589,31 @@ describe("many jobs", () => {
       await page.getByRole("button", { name: "Cancel 5,000 jobs" }).click();
       await toast(page, "5,000 jobs cancelled").waitFor();
       assert.equal((await server.call("GET", "/stats")).waiting, 1);
+      const [operation] = await server.call("GET", "/operations");
+      assert.deepEqual([operation.state, operation.done, operation.seen], ["done", 5_000, 5_000]);
+    } finally {
+      await page.context().close();
+      await server.end();
+    }
+  });
+
+  test("it is seen how far that is, and when it is stopped the rest stays as it was", async () => {
+    const server = await startServer();
+    const page = await openPage(browser);
+    try {
+      await later(server, 5_000);
+      await page.goto(`${server.url}/jobs?kind=later`);
+      await page.getByRole("button", { name: "Cancel all that match…" }).click();
+      await page.getByTestId("matching").filter({ hasText: "5,000 jobs match" }).waitFor();
+      const begun = page.waitForResponse((response) => response.request().postData()?.includes("background") ?? false);
+      await page.getByRole("button", { name: "Cancel 5,000 jobs" }).click();
+      await begun;
+      await page.getByRole("button", { name: "Stop" }).click();
+      const said = await page.getByText(/^Stopped\. [\d,]+ (was|were) done before\.$/).textContent();
+      const done = Number(said.replace(/\D/g, ""));
+      assert.ok(done < 5_000, said);
+      assert.equal((await server.call("GET", "/stats")).waiting, 5_000 - done);
+      assert.equal((await server.call("GET", "/operations"))[0].state, "stopped");
     } finally {
       await page.context().close();
       await server.end();
@@ -578,6 +635,7 @@ describe("the first load", () => {
         assert.equal(headers.get("content-encoding"), "gzip");
         bytes += Number(headers.get("content-length"));
       }
+      console.log(`first load: ${(bytes / 1024).toFixed(1)} KB of compressed script and style`);
       assert.ok(files.length >= 2 && bytes > 10_000);
       assert.ok(bytes <= 180 * 1024, `${bytes} bytes`);
     } finally {

@@ -52,12 +52,33 @@ async function shop(server, destination) {
   await server.call("POST", "/jobs/bulk", jobs);
 }
 
+/** An order whose parcel cannot be sent: the steps before it are done, those after it wait. */
+async function order(server, destination) {
+  destination.set("/parcels", 404, "no such address");
+  const step = (nodeId, path, after = []) => ({
+    nodeId,
+    type: "action",
+    subType: "api-call",
+    after,
+    config: { method: "POST", url: destination.url + path },
+  });
+  const nodes = [
+    step("charge", "/fine"),
+    step("reserve", "/fine"),
+    step("ship", "/parcels", ["charge", "reserve"]),
+    step("thank", "/fine", ["ship"]),
+    step("archive", "/fine", ["ship"]),
+  ];
+  return await server.call("POST", "/executions", { workflow: { nodes }, input: { order: 2041 } });
+}
+
 mkdirSync(folder, { recursive: true });
 const server = await startServer({ args: ["--demo"] });
 const destination = await startDestination();
 const browser = await launch();
 try {
   await shop(server, destination);
+  const execution = await order(server, destination);
   await new Promise((resolve) => setTimeout(resolve, WARM_MS));
   const [group] = await until("something has died", async () => {
     const groups = await server.call("GET", "/dead/groups");
@@ -75,11 +96,13 @@ try {
       await page.locator("main h1").first().waitFor();
       await page.getByTestId("live").filter({ hasText: "Live" }).waitFor();
       await page.getByRole("status", { name: "Loading…" }).first().waitFor({ state: "detached" });
+      if (name === "policies") await page.getByTestId("outage").waitFor({ timeout: 120_000 });
       await page.evaluate(() => document.fonts.ready);
       await page.waitForTimeout(1_200);
       await page.screenshot({ path: `${folder}${name}-${view}.png` });
     };
     await shot("job", `/jobs/${job.id}`);
+    await shot("execution", `/executions/${execution.id}`);
     for (const [name, path] of pages) await shot(name, name === "errors" ? `${path}?group=${group.group}` : path);
     await page.context().close();
   }

@@ -82,7 +82,7 @@ function Pages() {
       <Route path="/sign-in" component={Overview} />
       <Route path="/retries">
         <PageTitle title={t("nav.retries")} />
-        <RetryQueuePanel />
+        <RetryQueuePanel empty={<Empty>{t("retry.empty")}</Empty>} />
       </Route>
       <Route path="/jobs" component={Jobs} />
       <Route path="/jobs/:id">{({ id }) => <Job key={id} id={id} />}</Route>

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
-import { onTick, ServerClock } from "./clock";
+import { onTick, ServerClock, TICK_MS } from "./clock";
 
 beforeEach(() => vi.useFakeTimers());
 afterEach(() => vi.useRealTimers());
@@ -13,6 +13,12 @@ test("many whole seconds together tell the offset to a fraction of one", () => {
     clock.hear(at - 5, at + 5, second, second + 1000);
   }
   expect(Math.abs(clock.offset - ahead)).toBeLessThan(150);
+});
+
+test("one answer with the millisecond is enough for the time it took", () => {
+  const clock = new ServerClock();
+  clock.hear(0, 40, 600_030, 600_031);
+  expect(Math.abs(clock.offset - 600_010)).toBeLessThanOrEqual(21);
 });
 
 test("one answer is enough for less than a second of error", () => {
@@ -41,9 +47,9 @@ test("everybody listens to one timer, which ends with the last of them", () => {
   const stopOne = onTick(() => heard.push("one"));
   const stopTwo = onTick(() => heard.push("two"));
   expect(vi.getTimerCount()).toBe(1);
-  vi.advanceTimersByTime(250);
+  vi.advanceTimersByTime(TICK_MS);
   stopOne();
-  vi.advanceTimersByTime(250);
+  vi.advanceTimersByTime(TICK_MS);
   stopTwo();
   expect(heard).toEqual(["one", "two", "two"]);
   expect(vi.getTimerCount()).toBe(0);

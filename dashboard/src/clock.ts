@@ -1,8 +1,8 @@
 // The server's time, and the one ticker that everything with a countdown listens to.
 //
-// The server says what time it is in the `Date` of every answer, to the second, and in its events. Each such word bounds
-// the difference to our clock from both sides; the bounds of many words together leave a few milliseconds. A browser
-// whose clock is minutes off therefore still counts down to the right moment.
+// The server says what time it is with every answer, to the millisecond, and in its events. Each such word bounds the
+// difference to our clock from both sides: by no more than the answer took. The bounds of many words together leave a few
+// milliseconds, and a browser whose clock is minutes off still counts down to the right moment.
 
 export class ServerClock {
   #low = Number.NEGATIVE_INFINITY;
@@ -36,8 +36,8 @@ export class ServerClock {
 
 export const serverClock = new ServerClock();
 
-/** Listeners are told four times a second, so that no digit is late by more than that. */
-const TICK_MS = 250;
+/** How often listeners are told. */
+export const TICK_MS = 100;
 const listeners = new Set<() => void>();
 let timer: ReturnType<typeof setInterval> | undefined;
 

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { ago, clockTime, countdown, duration, shortCount, shortId, visible, wholeTime } from "./format";
+import { ago, clockTime, countdown, duration, localTimes, shortCount, shortId, visible, wholeTime } from "./format";
 
 test("a countdown is in whole seconds, rounded up, and empty at zero", () => {
   const cases: [number, string][] = [
@@ -14,6 +14,13 @@ test("a countdown is in whole seconds, rounded up, and empty at zero", () => {
     [7 * 86_400_000, "7d 00:00"],
   ];
   for (const [left, text] of cases) expect(countdown(left)).toBe(text);
+});
+
+test("times within a sentence are those of the clock on the wall", () => {
+  const at = Date.parse("2026-11-16T14:27:09.308Z");
+  const told = localTimes("it asked for a pause until 2026-11-16T14:27:09.308Z: held", at - 5_000, "en");
+  expect(told).toBe(`it asked for a pause until ${clockTime(at, at, "en")}: held`);
+  expect(localTimes("run 2026-11", at, "en")).toBe("run 2026-11");
 });
 
 test("a duration has at most two units", () => {

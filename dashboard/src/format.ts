@@ -21,6 +21,7 @@ export function countdown(leftMs: number): string {
 
 /** A duration in one or two units: `12 ms`, `4.2 s`, `3 m 20 s`, `2 h`, `7 d`. */
 export function duration(ms: number): string {
+  if (ms > 0 && ms < 1) return "< 1 ms";
   if (ms < SECOND) return `${Math.round(ms)} ms`;
   if (ms < 10 * SECOND) return `${trim(ms / SECOND)} s`;
   if (ms < MINUTE) return `${Math.round(ms / SECOND)} s`;
@@ -79,6 +80,13 @@ export function shortCount(value: number): string {
 /** The part of an id that tells two jobs of a day apart: ids begin with the time, so it is their end. */
 export function shortId(id: string): string {
   return id.length > 12 ? `…${id.slice(-8)}` : id;
+}
+
+const INSTANT = /\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z/g;
+
+/** A sentence of the server's with its times as the clock on the wall shows them. */
+export function localTimes(text: string, now: number, language: string): string {
+  return text.replace(INSTANT, (time) => clockTime(Date.parse(time), now, language));
 }
 
 const UNSEEN =

@@ -1,5 +1,6 @@
 // The words on the screen, in the language that was chosen or that the browser asks for.
 import { createContext, type ReactNode, useContext, useEffect, useMemo } from "react";
+import { visible } from "./format";
 import { type Language, languageOf, useSettings } from "./settings";
 import { en } from "./strings/en";
 import { zhTW } from "./strings/zh-TW";
@@ -49,9 +50,29 @@ export function useWords() {
   return useContext(Words);
 }
 
+const kinds: Record<string, Key> = {
+  parse: "kind.parse",
+  metadata_fetch: "kind.metadata_fetch",
+  http: "kind.http",
+  command: "kind.command",
+  execution: "kind.execution",
+};
+
 /** The names of kinds that have one; any other is called what it is called. */
 export function kindName(t: Translate, kind: string): string {
-  if (kind === "parse") return t("kind.parse");
-  if (kind === "metadata_fetch") return t("kind.metadata_fetch");
-  return kind;
+  const name = Object.hasOwn(kinds, kind) ? kinds[kind] : undefined;
+  return name ? t(name) : visible(kind);
+}
+
+export interface Named {
+  kind: string;
+  key?: string | null | undefined;
+  destination?: string | null | undefined;
+}
+
+/** What a person would call a job: by its key if it has one, or by where it goes. */
+export function jobName(t: Translate, { kind, key, destination }: Named): string {
+  if (key) return `${kindName(t, kind)} ${visible(key)}`;
+  if (destination) return t("kind.to", { kind: kindName(t, kind), destination: visible(destination) });
+  return kindName(t, kind);
 }

@@ -1,14 +1,13 @@
 import { readFileSync } from "node:fs";
 import { expect, test } from "vitest";
-import { address, hearDate } from "./api/client";
+import { address, hearTime } from "./api/client";
 import { ExactNumber } from "./api/exact";
 import { baseOf } from "./base";
 import { serverClock } from "./clock";
 import { asCurl, quoted } from "./copy";
 import { diffLines } from "./diff";
 import { readFilter, writeFilter } from "./filters";
-import { translate } from "./i18n";
-import { histogram } from "./pages/errors";
+import { jobName, translate } from "./i18n";
 import { isId } from "./pages/jobs";
 import { narrowed } from "./parts/bulk";
 import { roundTop } from "./parts/charts";
@@ -32,11 +31,26 @@ test("addresses have their parts filled in and escaped, and leave out what is no
 });
 
 test("the date of an answer sets the clock within a second", () => {
-  hearDate(new Date(Date.now() + 600_000).toUTCString(), Date.now() - 10, Date.now());
+  const dated = (at: number) => new Headers({ date: new Date(at).toUTCString() });
+  hearTime(dated(Date.now() + 600_000), Date.now() - 10, Date.now());
   expect(Math.abs(serverClock.offset - 600_000)).toBeLessThan(1_100);
-  hearDate(new Date().toUTCString(), Date.now() - 10, Date.now());
+  hearTime(dated(Date.now()), Date.now() - 10, Date.now());
   expect(Math.abs(serverClock.offset)).toBeLessThan(1_100);
-  hearDate(null, 0, 0);
+  hearTime(new Headers(), 0, 0);
+});
+
+test("what the engine says of its time sets the clock to the time an answer took", () => {
+  const now = Date.now();
+  hearTime(new Headers({ "redrive-time": String(now - 600_000), date: new Date(now).toUTCString() }), now - 10, now);
+  expect(Math.abs(serverClock.offset + 600_000)).toBeLessThanOrEqual(11);
+  hearTime(new Headers({ "redrive-time": String(now) }), now - 10, now);
+});
+
+test("a job is called by its key, or by where it goes, or by what it does", () => {
+  const t = (key: Parameters<typeof translate>[1], values = {}) => translate("en", key, values);
+  expect(jobName(t, { kind: "http", key: "order-17", destination: "api.x" })).toBe("HTTP call order-17");
+  expect(jobName(t, { kind: "http", destination: "api.x" })).toBe("HTTP call to api.x");
+  expect(jobName(t, { kind: "constructor" })).toBe("constructor");
 });
 
 test("filters survive the way into the URL and back", () => {
@@ -124,11 +138,6 @@ test("a command over a filter means only jobs to which it can be done", () => {
   expect(narrowed({ command: "retry", filter: { state: "dead" } }).state).toBe("waiting");
 });
 
-test("deaths fall into equal parts of the time until now", () => {
-  expect(histogram([0, 10, 95, 100], 10, 100)).toEqual([1, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
-  expect(histogram([], 3, 100)).toEqual([0, 0, 0]);
-});
-
 test("an axis ends at a round number that no bar exceeds", () => {
   expect([0, 3, 7, 12, 99, 1_234].map(roundTop)).toEqual([4, 4, 8, 20, 100, 2_000]);
 });
@@ -200,6 +209,8 @@ test("a timeline waits, runs, waits, and shows what is planned up to the end", (
     (piece) => `${piece.kind} ${piece.from / 1_000}-${piece.until / 1_000}`,
   );
   expect(told).toEqual(["wait 0-1", "run 1-2", "wait 2-4", "run 4-5", "wait 5-7", "planned 7-9", "end 9-9"]);
+  const late = pieces(job, { next }, 12_000).map((piece) => `${piece.kind} ${piece.until / 1_000}`);
+  expect(late.slice(-3)).toEqual(["wait 12", "planned 12", "end 12"]);
   const running = pieces({ ...job, state: "running", dueAt: null, runningSince: at(6) }, undefined, 8_000);
   expect(running.at(-1)).toMatchObject({ kind: "run", from: 6_000, until: 8_000, outcome: "running", label: "3" });
   const done = pieces({ ...job, state: "succeeded", dueAt: null, finishedAt: at(9) }, undefined, 9_000);

@@ -2,7 +2,7 @@ import { act, screen } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { beforeEach, expect, test, vi } from "vitest";
 import type { JobEvent } from "./api/board";
-import { serve, show } from "./testing/server";
+import { jobView, serve, show } from "./testing/server";
 import { outcomes, tellNotice, tellOutcomes, toasts } from "./toasts";
 
 const event = (what: string, fields: Partial<JobEvent> = {}): JobEvent => {
@@ -20,14 +20,22 @@ test("a success after a retry is told; one at the first attempt is not", () => {
   act(() => tellOutcomes([event("succeeded", { failures: 0 })], now));
   expect(toasts.all()).toEqual([]);
   act(() => tellOutcomes([event("succeeded", { failures: 2 })], now));
-  expect(screen.getByText("parse succeeded after retry")).toBeVisible();
+  expect(screen.getByText("Parse task succeeded after retry")).toBeVisible();
   expect(screen.getByRole("link", { name: "Open" })).toHaveAttribute("href", "/jobs/j1");
+});
+
+test("a job is called what a person calls it, as soon as that is known", async () => {
+  serve({ "GET /api/v1/jobs/j1": () => jobView({ kind: "http", destination: "api.example" }) });
+  show(null);
+  act(() => tellOutcomes([event("dead", { why: "exhausted", kind: "http" })], now));
+  expect(screen.getByText("HTTP call: all retries are exhausted")).toBeVisible();
+  expect(await screen.findByText("HTTP call to api.example: all retries are exhausted")).toBeVisible();
 });
 
 test("exhausted retries are told with the last error", () => {
   show(null);
   act(() => tellOutcomes([event("dead", { why: "exhausted", failure: { message: "still busy" } })], now));
-  expect(screen.getByText("parse: all retries are exhausted")).toBeVisible();
+  expect(screen.getByText("Parse task: all retries are exhausted")).toBeVisible();
   expect(screen.getByText("still busy")).toBeVisible();
 });
 
@@ -50,7 +58,7 @@ test("later outcomes are counted anew", () => {
   act(() => tellOutcomes([event("succeeded", { failures: 1 }), event("succeeded", { failures: 1 })], now));
   expect(screen.getByText("2 jobs succeeded after retry")).toBeVisible();
   act(() => tellOutcomes([event("succeeded", { failures: 1 })], now + 60_000));
-  expect(screen.getByText("parse succeeded after retry")).toBeVisible();
+  expect(screen.getByText("Parse task succeeded after retry")).toBeVisible();
 });
 
 test("outcomes are sorted by what became of the job", () => {

@@ -4,7 +4,9 @@ import { CheckCircle2, Info, OctagonX, X } from "lucide-react";
 import { useSyncExternalStore } from "react";
 import { Link } from "wouter";
 import type { JobEvent } from "./api/board";
-import { type Key, useWords, type Values } from "./i18n";
+import { call } from "./api/client";
+import { localTimes } from "./format";
+import { jobName, type Key, type Named, type Translate, useWords, type Values } from "./i18n";
 
 export type Tone = "good" | "bad" | "info";
 export interface Toast {
@@ -12,6 +14,8 @@ export interface Toast {
   tone: Tone;
   text: Key;
   values?: Values;
+  /** The job that it is about, named in the text as `{job}`. */
+  job?: Named;
   /** A sentence of the server's, below. */
   detail?: string;
   action?: { label: Key; run: () => void };
@@ -47,6 +51,11 @@ class Toasts {
       id,
       setTimeout(() => this.drop(id), STAYS_MS),
     );
+  }
+
+  /** Says more of what is still there. */
+  amend(group: string, of: Named, more: Partial<Toast>): void {
+    this.#set(this.#all.map((one) => (one.group === group && one.job === of ? { ...one, ...more } : one)));
   }
 
   drop(id: number): void {
@@ -102,7 +111,12 @@ function tell(what: "recovered" | "dead", events: readonly JobEvent[], tone: Ton
       what === "recovered" ? "toast.recovered" : first.why === "exhausted" ? "toast.exhausted" : "toast.dead";
     const detail = what === "dead" ? first.failure?.message : undefined;
     const link = { label: "toast.open", to: `/jobs/${first.job}` } as const;
-    toasts.push({ tone, text, group, link, values: { kind: first.kind }, ...(detail ? { detail } : {}) });
+    const job: Named = { kind: first.kind };
+    toasts.push({ tone, text, group, link, job, ...(detail ? { detail } : {}) });
+    // Its event does not say what a person calls it. Of a storm, nobody is asked for: it is only counted.
+    call("GET /api/v1/jobs/{id}", { path: { id: first.job } })
+      .then((found) => toasts.amend(group, job, { job: found }))
+      .catch(() => undefined);
     return;
   }
   const link = { label: "toast.show", to: what === "dead" ? "/dead" : "/activity?what=recovered" } as const;
@@ -125,11 +139,19 @@ export function tellNotice(notice: { what: string; message: string }): void {
   toasts.push({ ...known, text: "toast.notice", values: { message: notice.message } });
 }
 
+/** What its text says, with the job by the name that a person knows, and times as a clock shows them. */
+function told(t: Translate, language: string, { values, job }: Toast): Values {
+  const all: Values = { ...values };
+  if (job) all.job = jobName(t, job);
+  if (all.message !== undefined) all.message = localTimes(String(all.message), Date.now(), language);
+  return all;
+}
+
 const icons = { good: CheckCircle2, bad: OctagonX, info: Info };
 const colours = { good: "text-good", bad: "text-bad", info: "text-soft" };
 
 export function Toaster() {
-  const { t } = useWords();
+  const { t, language } = useWords();
   const all = useSyncExternalStore(toasts.subscribe, toasts.all);
   return (
     <section
@@ -147,7 +169,7 @@ export function Toaster() {
           >
             <Icon aria-hidden className={`mt-px size-4 shrink-0 ${colours[toast.tone]}`} />
             <div className="min-w-0 flex-1">
-              <p>{t(toast.text, toast.values)}</p>
+              <p>{t(toast.text, told(t, language, toast))}</p>
               {toast.detail && <p className="cut text-xs text-faint">{toast.detail}</p>}
             </div>
             {toast.action && (

@@ -19,11 +19,13 @@ mod jobs;
 mod limits;
 mod metrics;
 mod notices;
+mod operations;
 mod policies;
 mod queues;
 mod retry;
 mod series;
 mod session;
+mod simulations;
 mod stats;
 mod tokens;
 mod views;
@@ -63,6 +65,7 @@ struct Inner {
     stopping: Option<watch::Receiver<bool>>,
     /// Destinations that `/metrics` has shown.
     gauged: tokio::sync::Mutex<BTreeSet<Arc<str>>>,
+    simulations: simulations::Simulations,
 }
 
 /// What a server has beside its engine.
@@ -100,6 +103,7 @@ impl Api {
                 batch,
                 stopping,
                 gauged: tokio::sync::Mutex::default(),
+                simulations: simulations::Simulations::default(),
             }),
         }
     }
@@ -150,6 +154,9 @@ fn described() -> (Router<Api>, OpenApi) {
         .routes(routes!(commands::reschedule))
         .routes(routes!(commands::redrive))
         .routes(routes!(commands::by_filter))
+        .routes(routes!(operations::list))
+        .routes(routes!(operations::get))
+        .routes(routes!(operations::cancel))
         .routes(routes!(retry::queue))
         .routes(routes!(retry::pending))
         .routes(routes!(retry::trigger))
@@ -183,6 +190,7 @@ fn described() -> (Router<Api>, OpenApi) {
         .routes(routes!(session::get, session::create, session::delete))
         .routes(routes!(policies::presets))
         .routes(routes!(policies::preview))
+        .routes(routes!(simulations::simulate))
         .routes(routes!(policies::classify))
         .routes(routes!(workers::lease))
         .routes(routes!(workers::heartbeat))
@@ -216,6 +224,7 @@ pub fn router(api: Api) -> Router {
         move || async move { axum::Json((*description).clone()) }
     };
     let routes = routes.route("/openapi.json", get(served));
+    let routes = routes.layer(axum::middleware::from_fn_with_state(api.clone(), answer::dated));
     #[cfg(feature = "dashboard")]
     let routes = crate::assets::mount(routes);
     routes.fallback(answer::not_found).method_not_allowed_fallback(answer::method_not_allowed).with_state(api)

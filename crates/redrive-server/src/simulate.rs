@@ -19,6 +19,7 @@ use anyhow::{Result, ensure};
 use serde::Serialize;
 
 pub use self::chart::chart;
+pub(crate) use self::chart::{columns_of, span_of, top_of};
 pub use self::course::Course;
 pub use self::page::page;
 pub use self::scenario::{Errors, PerSecond, RateLimit, Scenario, Spell};

@@ -117,6 +117,9 @@ async fn body_for(house: &House, operation: &str) -> Option<Value> {
         "commandJobs" => json!({ "command": "cancel", "filter": { "kind": "nothing" } }),
         "queueRetry" => json!({ "taskId": "t", "taskType": "parse", "error": "timeout" }),
         "previewPolicy" => json!({ "policy": "media" }),
+        "simulateOutage" => {
+            json!({ "policy": "media", "arrivalsPerSecond": 1, "capacityPerSecond": 10, "outage": "1s" })
+        }
         "classifyFailure" | "failLease" => json!({ "message": "timeout" }),
         "leaseJobs" => json!({ "kinds": ["nothing"] }),
         "sendHeartbeat" => json!({ "workerId": house.worker().await }),
@@ -137,6 +140,11 @@ async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &s
     if path.contains("/executions/{id}") {
         let (_, started) = house.ask("admin", "POST", "/api/v1/executions", Some(&execution())).await;
         path = path.replace("{id}", started["data"]["id"].as_str().unwrap()).replace("{node}", "a");
+    }
+    if path.contains("/operations/{id}") {
+        let body = json!({ "command": "cancel", "filter": { "kind": "nothing" }, "background": true });
+        let (_, begun) = house.ask("admin", "POST", "/api/v1/jobs/commands", Some(&body)).await;
+        path = path.replace("{id}", begun["data"]["operation"]["id"].as_str().unwrap());
     }
     if path.contains("{id}") {
         path = path.replace("{id}", &house.job().await);

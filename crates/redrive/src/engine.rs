@@ -81,6 +81,17 @@ const ENQUEUE_MAX: usize = 10_000;
 /// Jobs that one transaction of a bulk command touches, so that others get their turn.
 const APPLY_CHUNK: usize = 500;
 
+/// What came of a part of a command to many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// Jobs that matched.
+    pub seen: u64,
+    /// Those of them to which it could be done.
+    pub done: u64,
+    /// Where the next part begins; nothing if this was the last.
+    pub next: Option<i64>,
+}
+
 impl Engine {
     /// An engine on this store.
     pub fn builder(store: impl Store) -> Builder {
@@ -219,7 +230,7 @@ impl Engine {
 
     /// Dead jobs by what they died of, the most frequent first.
     pub async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        self.inner.store.groups(limit.clamp(1, PAGE_MAX)).await
+        self.inner.store.groups(limit.clamp(1, PAGE_MAX), self.now()).await
     }
 
     /// The queues this engine serves, with how they are set.
@@ -266,24 +277,32 @@ impl Engine {
     pub async fn apply(&self, command: Command, to: &Filter) -> Result<u64> {
         let (mut count, mut before) = (0, None);
         loop {
-            // By their ids, a part at a time: what it was done to may still match.
-            let Paged { jobs, next } = self.inner.store.list(to, Page { before, limit: APPLY_CHUNK }).await?;
-            if jobs.is_empty() {
-                return Ok(count);
-            }
-            self.before_executions(command, &jobs).await?;
-            let now = self.inner.clock.now();
-            let these = Filter { ids: jobs.iter().map(|job| job.id).collect(), ..to.clone() };
-            let done = self.change(command, &these, APPLY_CHUNK, now).await?;
-            count += done.len() as u64;
-            self.inner.steered(command, &done, now);
-            let done: Vec<Job> = jobs.into_iter().filter(|job| done.contains(&job.id)).collect();
-            self.after_members(command, &done).await?;
-            before = next;
+            let part = self.apply_part(command, to, before).await?;
+            count += part.done;
+            before = part.next;
             if before.is_none() {
                 return Ok(count);
             }
         }
+    }
+
+    /// Does it to the next part of them, the newest first: for whoever wants to say how far it is, or to stop in between.
+    /// `before` is nothing at first, and then [`Applied::next`] of the part before.
+    pub async fn apply_part(&self, command: Command, to: &Filter, before: Option<i64>) -> Result<Applied> {
+        let Paged { jobs, next } = self.inner.store.list(to, Page { before, limit: APPLY_CHUNK }).await?;
+        let seen = jobs.len() as u64;
+        if jobs.is_empty() {
+            return Ok(Applied { seen, done: 0, next });
+        }
+        self.before_executions(command, &jobs).await?;
+        let now = self.inner.clock.now();
+        // By their ids: what it was done to may still match.
+        let these = Filter { ids: jobs.iter().map(|job| job.id).collect(), ..to.clone() };
+        let done = self.change(command, &these, APPLY_CHUNK, now).await?;
+        self.inner.steered(command, &done, now);
+        let members: Vec<Job> = jobs.into_iter().filter(|job| done.contains(&job.id)).collect();
+        self.after_members(command, &members).await?;
+        Ok(Applied { seen, done: done.len() as u64, next })
     }
 
     async fn steer(&self, command: Command, id: JobId) -> Result<()> {

@@ -33,7 +33,8 @@ pub mod testing;
 pub use classify::{By, On, Rule, Verdict, explain};
 pub use clock::{Clock, Rng, Timestamp};
 pub use engine::{
-    Attempt, Builder, Connectivity, Engine, Event, ExecutionDetail, Handler, Happening, LEASE_MAX, Lending,
+    Applied, Attempt, Builder, Connectivity, Engine, Event, ExecutionDetail, Handler, Happening, LEASE_MAX,
+    Lending,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use fallback::{Fallback, Found};
@@ -61,7 +62,7 @@ pub use policy::{
 };
 pub use queue::{CONCURRENCY_DEFAULT, CONCURRENCY_MAX, OnRetry, Order, Queue, Retention};
 pub use span::{days, hours, millis, mins, secs};
-pub use stats::{ACTIVITY_MAX, Activity, Tally, What};
+pub use stats::{ACTIVITY_MAX, Activity, TREND_PARTS, Tally, Trend, What};
 pub use store::{
     Again, CALLS_KEPT, Call, Claim, ClaimId, Claimed, Destination, Destinations, Ended, Enqueued, Expired,
     Expiry, Filter, Group, HolderId, How, JobDetail, Kinds, Lease, MemoryStore, Observed, Operations,

@@ -231,7 +231,8 @@ impl Activity {
         let (what, message) = match (&transition.state, transition.ending) {
             (State::Succeeded { .. }, _) if came_through(job, &transition.ledger) => {
                 let failures = failures + outside(job);
-                (What::Recovered, format!("finished at run {attempt}, after {failures} failures"))
+                let plural = if failures == 1 { "" } else { "s" };
+                (What::Recovered, format!("finished at run {attempt}, after {failures} failure{plural}"))
             }
             (State::Dead { why, .. }, _) => {
                 (What::Dead, format!("needs a person ({}) after run {attempt}: {error}", why.as_str()))
@@ -271,5 +272,26 @@ impl Activity {
             message.push('…');
         }
         Activity { at: now, what, job: job.id, kind: job.kind.clone(), queue: job.queue.clone(), message }
+    }
+}
+
+/// Into how many equal parts of time a [`Trend`] is cut: as many as can be told apart in a picture the size of a word.
+pub const TREND_PARTS: usize = 24;
+
+/// How often something happened in each part of a time that ends now, the oldest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trend(pub [u64; TREND_PARTS]);
+
+impl Trend {
+    /// How long a part is, in milliseconds.
+    pub(crate) fn step_ms(from: Timestamp, now: Timestamp) -> i64 {
+        let parts = i64::try_from(TREND_PARTS).expect("it is small");
+        // Rounded up: what happens right now has its place in the last part.
+        ((now.as_millis() - from.as_millis()) / parts + 1).max(1)
+    }
+
+    /// Counts what happened in a part. What a clock that runs ahead has dated after now is in the last one.
+    pub(crate) fn count(&mut self, part: i64, times: u64) {
+        self.0[usize::try_from(part).unwrap_or(0).min(TREND_PARTS - 1)] += times;
     }
 }

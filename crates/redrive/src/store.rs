@@ -28,7 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, StateName};
 use crate::machine::{Admission, Command, Transition};
 use crate::queue::{OnRetry, Retention};
-use crate::stats::{Activity, Tally};
+use crate::stats::{Activity, Tally, Trend};
 
 pub use destinations::{Destination, Destinations, Observed};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
@@ -128,8 +128,8 @@ pub trait Store: Send + Sync + 'static {
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged>;
     /// How many jobs are where, and how much of what has happened.
     async fn counts(&self) -> Result<Vec<QueueCounts>>;
-    /// Dead jobs by the fingerprint of what they died of, the most frequent first.
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>>;
+    /// Dead jobs by the fingerprint of what they died of, the most frequent first, with their trend until `now`.
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>>;
     /// The newest lines of the activity log.
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>>;
 
@@ -408,6 +408,8 @@ pub struct Group {
     pub first_at: Timestamp,
     /// When the last of them died.
     pub last_at: Timestamp,
+    /// How they are spread over the time from the first death of all groups in the answer until now.
+    pub trend: Trend,
 }
 
 /// How one queue stands.

@@ -379,7 +379,7 @@ async fn the_activity_log_has_what_a_person_wants_to_know_newest_first() {
         (What::Cancelled, "by hand, while it was waiting"),
         (What::Redriven, "by hand, while it was dead"),
         (What::Dead, "needs a person (exhausted) after run 4: run 4 met a closed door"),
-        (What::Recovered, "finished at run 2, after 1 failures"),
+        (What::Recovered, "finished at run 2, after 1 failure"),
     ];
     assert_eq!(told, expected, "a first success and a planned retry are no news");
     assert_eq!((lines[2].job, lines[2].at), (dead.id, begin + secs(60)));
@@ -402,7 +402,7 @@ async fn a_job_that_failed_outside_and_finishes_at_its_first_run_has_come_throug
         engine.drain().await.unwrap();
         let lines = engine.activity(10).await.unwrap();
         let told: Vec<(What, &str)> = lines.iter().map(|line| (line.what, line.message.as_str())).collect();
-        assert_eq!(told, [(What::Recovered, "finished at run 1, after 1 failures")]);
+        assert_eq!(told, [(What::Recovered, "finished at run 1, after 1 failure")]);
         let totals = engine.counts().await.unwrap()[0].totals;
         assert_eq!((totals.succeeded, totals.recovered, totals.failures), (3, 1, 0));
         let mut after = Vec::new();

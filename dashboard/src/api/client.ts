@@ -64,17 +64,17 @@ async function ask<R extends keyof Routes>(route: R, sent: Sent<R>): Promise<{ a
     if (sent.signal?.aborted) throw error;
     throw new Refused(0, "UNREACHABLE", "the server does not answer");
   }
-  hearDate(response.headers.get("date"), started, Date.now());
+  hearTime(response.headers, started, Date.now());
   const answer = await response.text();
   if (!response.ok) throw refusal(response.status, answer);
   return { answer };
 }
 
-/** The header names a second; the server's clock was somewhere within it. */
-export function hearDate(date: string | null, sent: number, received: number): void {
-  if (date === null) return;
-  const from = Date.parse(date);
-  serverClock.hear(sent, received, from, from + 1000);
+/** What the server's clock showed between question and answer: to the millisecond, or from a proxy's refusal the second. */
+export function hearTime(headers: Headers, sent: number, received: number): void {
+  const [exact, date] = [headers.get("redrive-time"), headers.get("date")];
+  if (exact !== null) serverClock.hear(sent, received, Number(exact), Number(exact) + 1);
+  else if (date !== null) serverClock.hear(sent, received, Date.parse(date), Date.parse(date) + 1000);
 }
 
 function refusal(status: number, answer: string): Refused {

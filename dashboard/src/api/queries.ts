@@ -231,6 +231,19 @@ export function usePreview(policy: unknown, count = 20) {
   });
 }
 
+export type Outage = Omit<Routes["POST /api/v1/policies/simulate"]["body"], "policy">;
+
+/** What an outage would cost under a policy. The server works on it for seconds; the same answer holds for good. */
+export function useOutage(policy: unknown, outage: Outage) {
+  return useQuery({
+    queryKey: ["outage", JSON.stringify(policy), outage],
+    queryFn: () => call("POST /api/v1/policies/simulate", { body: { policy, ...outage } }),
+    enabled: policy !== undefined,
+    staleTime: Number.POSITIVE_INFINITY,
+    retry: false,
+  });
+}
+
 export type SeriesWindow = "1h" | "6h" | "24h" | "7d";
 const steps: Record<SeriesWindow, string> = { "1h": "1m", "6h": "5m", "24h": "20m", "7d": "2h" };
 

@@ -6,7 +6,7 @@ import { Link } from "wouter";
 import { useSayOfDestination, useUnlimit } from "../api/actions";
 import { useDestinations, useLimits } from "../api/queries";
 import type { DestinationView, LimitsView, RuleView } from "../api/schema";
-import { count, visible } from "../format";
+import { count, duration, visible } from "../format";
 import { type Key, useWords } from "../i18n";
 import { Ago, Countdown, Empty, Mark, PageTitle, Panel, Skeleton, Trouble, WhileCounting } from "../parts/basics";
 import { Destinations as Troubled } from "../parts/destinations";
@@ -14,7 +14,7 @@ import { EditLimits } from "../parts/edit-limits";
 import { useMay } from "../session";
 
 const columns =
-  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 lg:grid-cols-[minmax(9rem,1.2fr)_7rem_minmax(10rem,1.5fr)_5rem_minmax(8rem,1fr)_19rem]";
+  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 lg:grid-cols-[minmax(8rem,1.1fr)_8rem_minmax(11rem,1.5fr)_3rem_minmax(7rem,1fr)_20rem]";
 
 export function Destinations() {
   const { t } = useWords();
@@ -51,12 +51,19 @@ const looks: Record<string, { mark: string; colour: string }> = {
   ramp: { mark: "running", colour: "text-time" },
   probing: { mark: "running", colour: "text-time" },
   shut: { mark: "dead", colour: "text-bad" },
+  resting: { mark: "waiting", colour: "text-time" },
   paused: { mark: "cancelled", colour: "text-soft" },
 };
 
+/** One that asked for a pause is well: it says when it takes more. */
+export function standing({ state, reason }: Pick<DestinationView, "state" | "reason">): string {
+  return state === "shut" && reason === "retry_after" ? "resting" : state;
+}
+
 function DestinationRow({ destination }: { destination: DestinationView }) {
   const { t, language } = useWords();
-  const { name, state, since, held } = destination;
+  const { name, since, held } = destination;
+  const state = standing(destination);
   const link = `/jobs?destination=${encodeURIComponent(name)}`;
   const look = looks[state] ?? { mark: "waiting", colour: "text-soft" };
   return (
@@ -71,7 +78,7 @@ function DestinationRow({ destination }: { destination: DestinationView }) {
       <span className="min-w-0 text-xs text-soft max-lg:col-span-2">
         <Why destination={destination} />
         {since && (
-          <span className="ml-2 text-2xs text-faint">
+          <span className="block text-2xs text-faint">
             <Ago at={since} />
           </span>
         )}
@@ -97,17 +104,19 @@ function Why({ destination }: { destination: DestinationView }) {
   if (state === "ramp") return levelPerSecond == null ? null : t("gate.why.ramp", { level: levelPerSecond });
   if (state !== "shut") return null;
   const next = until ?? probeAt;
+  const [before = "", after = ""] = t(until ? "gate.goes" : "gate.asks", { left: "\u0000" }).split("\u0000");
   return (
     <>
       {t(`gate.why.${reason ?? "failing"}` as Key)}
       {next && (
-        <>
-          {" "}
-          <WhileCounting until={next}>{until ? t("gate.goes") : t("gate.asks")} </WhileCounting>
+        <span className="whitespace-nowrap">
+          {t("gate.then")}
+          <WhileCounting until={next}>{before}</WhileCounting>
           <span className="text-time">
             <Countdown until={next} zero={until ? t("gate.goes.now") : t("gate.asks.now")} />
           </span>
-        </>
+          <WhileCounting until={next}>{after}</WhileCounting>
+        </span>
       )}
     </>
   );
@@ -119,7 +128,7 @@ function Bears({ destination }: { destination: DestinationView }) {
   const { learned, limits } = destination;
   const parts = limitWords(limits, t);
   if (learned.bearsPerSecond != null) parts.push(t("gates.learned", { rate: learned.bearsPerSecond }));
-  if (learned.tookMs != null) parts.push(t("gates.took", { ms: learned.tookMs }));
+  if (learned.tookMs != null) parts.push(t("gates.took", { time: duration(learned.tookMs) }));
   return parts.join(" · ");
 }
 
@@ -149,7 +158,7 @@ function Say({ destination }: { destination: DestinationView }) {
   const isDown = state === "shut" || state === "probing";
   const tell = (word: "pause" | "resume" | "up" | "down") => say.mutate({ name, word });
   return (
-    <span className="flex flex-wrap justify-end gap-1.5 max-lg:col-span-2 max-lg:justify-start">
+    <span className="flex flex-wrap gap-1.5 max-lg:col-span-2 lg:grid lg:grid-cols-[5.5rem_minmax(8.25rem,auto)_auto] lg:justify-end">
       <button
         type="button"
         data-key="p"

@@ -1,22 +1,21 @@
 // What jobs die of, grouped by what the failures have in common; a whole group can be brought back or thrown away.
 import { useQuery } from "@tanstack/react-query";
-import { useMemo, useState } from "react";
+import { useState } from "react";
 import { Link } from "wouter";
 import { call } from "../api/client";
 import { useGroups } from "../api/queries";
 import type { GroupView } from "../api/schema";
 import { serverClock } from "../clock";
 import { useParam } from "../filters";
-import { count, duration, visible } from "../format";
-import { kindName, useWords } from "../i18n";
+import { count, duration, shortId, visible } from "../format";
+import { jobName, kindName, useWords } from "../i18n";
 import { Ago, Empty, PageTitle, Skeleton, StateTag, Trouble } from "../parts/basics";
 import { BulkDialog, type BulkPlan } from "../parts/bulk";
 import { Sparkline } from "../parts/charts";
 import { useMay } from "../session";
 
-/** Deaths of a group that its trend is drawn from. */
-const TREND = 200;
-const BUCKETS = 24;
+/** Jobs of a group that are named. */
+const NAMED = 5;
 
 export function Errors() {
   const { t } = useWords();
@@ -78,12 +77,10 @@ function GroupRow(props: { group: GroupView; from: number; isOpen: boolean; togg
         onClick={props.toggle}
       >
         <span className="cut block font-medium">{visible(group.message ?? t("errors.nameless"))}</span>
-        <span className="block text-2xs text-faint">
-          {kindName(t, group.kind)} · <span className="font-mono">{group.group}</span>
-        </span>
+        <span className="block text-2xs text-faint">{kindName(t, group.kind)}</span>
       </button>
-      <span className="max-md:hidden">
-        <Lifeline group={group} from={props.from} />
+      <span className="max-md:col-span-3 max-md:row-start-2 max-md:pl-[4.25rem]">
+        <Trend group={group} from={props.from} />
       </span>
       <span className="text-2xs text-faint max-md:hidden">
         <Ago at={group.firstAt} />
@@ -95,19 +92,11 @@ function GroupRow(props: { group: GroupView; from: number; isOpen: boolean; togg
   );
 }
 
-/** From its first to its last death, on the same scale for all groups; the right end is now. */
-function Lifeline({ group, from }: { group: GroupView; from: number }) {
+/** Its deaths over time, on the same scale for all groups; the right end is now. */
+function Trend({ group, from }: { group: GroupView; from: number }) {
   const { t } = useWords();
-  const now = serverClock.now();
-  const x = (at: string) => ((Date.parse(at) - from) / Math.max(1, now - from)) * 100;
-  const [first, last] = [x(group.firstAt), x(group.lastAt)];
-  const label = t("errors.lifeline", { span: duration(Date.parse(group.lastAt) - Date.parse(group.firstAt)) });
-  return (
-    <svg role="img" aria-label={label} viewBox="0 0 100 10" preserveAspectRatio="none" className="h-2.5 w-full">
-      <path d="M0 5H100" stroke="var(--line)" strokeWidth="1" vectorEffect="non-scaling-stroke" />
-      <rect x={Math.min(first, 98.5)} y="2" width={Math.max(1.5, last - first)} height="6" fill="var(--bad)" />
-    </svg>
-  );
+  const span = duration(serverClock.now() - from);
+  return <Sparkline values={group.trend} colour="var(--bad)" label={t("errors.over", { count: group.count, span })} />;
 }
 
 function GroupDetail({ group, plan }: { group: GroupView; plan: (plan: BulkPlan) => void }) {
@@ -116,22 +105,20 @@ function GroupDetail({ group, plan }: { group: GroupView; plan: (plan: BulkPlan)
   const filter = { group: group.group ?? "", state: "dead" };
   const { data } = useQuery({
     queryKey: ["group", group.group, group.count],
-    queryFn: () => call("GET /api/v1/dead", { query: { group: group.group ?? "", limit: TREND } }),
+    queryFn: () => call("GET /api/v1/dead", { query: { group: group.group ?? "", limit: NAMED } }),
   });
-  const deaths = useMemo(() => (data?.items ?? []).map((job) => Date.parse(job.finishedAt ?? job.createdAt)), [data]);
-  const trend = useMemo(() => histogram(deaths, BUCKETS, serverClock.now()), [deaths]);
   return (
-    <div className="grid gap-4 border-t border-dashed bg-paper px-3.5 py-3 md:grid-cols-[1fr_16rem]">
+    <div className="grid gap-4 border-t border-dashed bg-paper px-3.5 py-3">
       <div className="min-w-0 space-y-3">
         <p className="font-mono text-xs break-words whitespace-pre-wrap text-soft">{visible(group.message ?? "")}</p>
         <ul className="space-y-1">
-          {data?.items.slice(0, 5).map((job) => (
+          {data?.items.map((job) => (
             <li key={job.id} className="flex gap-3 text-xs">
               <StateTag state={job.state} quiet />
-              <Link to={`/jobs/${job.id}`} className="link cut font-mono text-2xs">
-                {job.id}
+              <Link to={`/jobs/${job.id}`} className="link cut" title={job.id}>
+                {jobName(t, job)}
               </Link>
-              <span className="cut text-faint">{visible(job.destination ?? job.queue)}</span>
+              <span className="font-mono text-2xs text-faint">{shortId(job.id)}</span>
               <span className="ml-auto text-2xs whitespace-nowrap text-faint">
                 {job.finishedAt && <Ago at={job.finishedAt} />}
               </span>
@@ -159,21 +146,6 @@ function GroupDetail({ group, plan }: { group: GroupView; plan: (plan: BulkPlan)
           </Link>
         </div>
       </div>
-      <div>
-        <p className="label mb-1">{t("errors.trend", { count: deaths.length })}</p>
-        <Sparkline values={trend} colour="var(--bad)" />
-      </div>
     </div>
   );
-}
-
-/** How many fall into each of equal parts of the time from the first one to now. */
-export function histogram(times: readonly number[], buckets: number, now: number): number[] {
-  const parts = new Array<number>(buckets).fill(0);
-  const from = Math.min(...times, now - 1);
-  for (const at of times) {
-    const index = Math.min(buckets - 1, Math.floor(((at - from) / (now - from)) * buckets));
-    parts[index] = (parts[index] ?? 0) + 1;
-  }
-  return parts;
 }

@@ -8,7 +8,7 @@ import { useExecution } from "../api/queries";
 import type { ExecutionView, NodeView } from "../api/schema";
 import { shortId, visible } from "../format";
 import { kindName, useWords } from "../i18n";
-import { Ago, Countdown, Empty, Panel, Pips, Skeleton, StateTag, Trouble } from "../parts/basics";
+import { Ago, Countdown, Empty, Panel, Progressed, Skeleton, StateTag, Trouble } from "../parts/basics";
 import { Graph } from "../parts/graph";
 import { JsonTree } from "../parts/json-tree";
 import { useMay } from "../session";
@@ -73,7 +73,9 @@ function Head({ execution }: { execution: ExecutionView }) {
   return (
     <>
       <div className="flex flex-wrap items-center gap-3">
-        <h1 className="font-mono text-base font-semibold">{shortId(id)}</h1>
+        <h1 className="text-lg font-semibold tracking-tight" title={id}>
+          {t("execution.id")} <span className="font-mono text-xs font-normal text-faint">{shortId(id)}</span>
+        </h1>
         <StateTag state={state} />
         <span className="w-40">
           <Progress execution={execution} />
@@ -140,16 +142,18 @@ function NodeRow({ execution, node }: { execution: ExecutionView; node: NodeView
       </Link>
       <StateTag state={node.state} />
       <span className="cut text-xs text-soft">{kindName(t, node.kind)}</span>
-      <span>{node.failures > 0 && <Pips made={node.failures} allowed={node.retriesAllowed} />}</span>
-      <span className="text-xs text-soft">
+      <span className="max-md:hidden">
+        <Progressed job={node} />
+      </span>
+      <span className="text-xs text-soft max-md:text-right">
         <When node={node} />
       </span>
-      <span className="cut text-xs text-soft">
+      <span className="cut text-xs text-soft max-md:col-span-2 max-md:empty:hidden">
         {node.lastError
           ? visible(node.lastError)
           : node.reason === "dependency" && t("execution.after", { names: node.after.map(visible).join(", ") })}
       </span>
-      <span className="flex justify-end">
+      <span className="flex justify-end max-md:col-span-2 max-md:empty:hidden">
         {may && canRetry && (
           <button
             type="button"

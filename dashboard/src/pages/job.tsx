@@ -9,9 +9,9 @@ import { useActivity, useAudit, useExplain, useJob } from "../api/queries";
 import type { AttemptView, AuditView, DetailView } from "../api/schema";
 import { asCurl, copy } from "../copy";
 import { duration, visible } from "../format";
-import { type Key, kindName, useWords } from "../i18n";
+import { jobName, type Key, useWords } from "../i18n";
 import { ActivityLine } from "../parts/activity-log";
-import { Ago, ClockTime, Countdown, Empty, Panel, Progressed, Skeleton, StateTag, Trouble } from "../parts/basics";
+import { Ago, ClockTime, Due, Empty, Panel, Progressed, Skeleton, StateTag, Told, Trouble } from "../parts/basics";
 import { EditPayload } from "../parts/edit-payload";
 import { JsonTree } from "../parts/json-tree";
 import { backoffText, type PolicyForm } from "../parts/retry-queue";
@@ -43,7 +43,7 @@ export function Job({ id }: { id: string }) {
         <Head job={job.data} />
         {explained.data && (
           <p data-testid="explain" className="mt-2 max-w-3xl text-soft">
-            {visible(explained.data.summary)}
+            <Told text={explained.data.summary} />
             {explained.data.destination && (
               <Link to="/destinations" className="link ml-2 text-xs text-faint">
                 {t("nav.destinations")}
@@ -85,13 +85,11 @@ function Head({ job }: { job: DetailView }) {
   const { t } = useWords();
   return (
     <div className="flex flex-wrap items-center gap-x-4 gap-y-2" data-row={`/jobs/${job.id}`}>
-      <h1 className="text-lg font-semibold tracking-tight">{kindName(t, job.kind)}</h1>
+      <h1 className="text-lg font-semibold tracking-tight">{jobName(t, job)}</h1>
       <StateTag state={job.state} />
-      {job.dueAt && (
-        <span className="text-time">
-          <Countdown until={job.dueAt} />
-        </span>
-      )}
+      <span>
+        <Due job={job} />
+      </span>
       <Progressed job={job} />
       <button
         type="button"
@@ -324,7 +322,11 @@ function History({ job }: { job: DetailView }) {
   const { data: audit } = useAudit(job.id);
   const happened = (activity ?? []).filter((line) => line.job === job.id);
   const lines: { at: string; key: string; shown: ReactNode }[] = [
-    ...happened.map((line) => ({ at: line.at, key: `${line.at}${line.what}`, shown: <ActivityLine line={line} /> })),
+    ...happened.map((line) => ({
+      at: line.at,
+      key: `${line.at}${line.what}`,
+      shown: <ActivityLine line={line} isOwn />,
+    })),
     ...(audit?.items ?? []).map((line) => ({ at: line.at, key: line.id, shown: <AuditLine line={line} /> })),
   ].sort((one, other) => other.at.localeCompare(one.at));
   return (
@@ -349,7 +351,7 @@ function AuditLine({ line }: { line: AuditView }) {
         <p className="flex flex-wrap gap-x-1.5">
           <span className="font-mono text-xs">{visible(line.what)}</span>
           <span className="text-soft">{t("job.by", { who: visible(line.who) })}</span>
-          {line.result !== "ok" && <span className="text-bad">{visible(line.result)}</span>}
+          {line.result !== "done" && <span className="text-bad">{visible(line.result)}</span>}
         </p>
         {line.detail && (
           <p className="cut text-xs text-faint" title={line.detail}>

@@ -20,6 +20,7 @@ import { Ago, Countdown, Empty, Panel, Skeleton } from "../parts/basics";
 import { Sparkline, Throughput } from "../parts/charts";
 import { Destinations } from "../parts/destinations";
 import { RetryQueuePanel } from "../parts/retry-queue";
+import { standing } from "./destinations";
 
 const SHOWN = 8;
 
@@ -125,7 +126,7 @@ function Health({ series }: { series?: SeriesView }) {
     );
   }
   return (
-    <p data-testid="health" className="max-w-4xl text-[1.375rem] leading-8 font-medium tracking-tight">
+    <p data-testid="health" className="max-w-4xl text-balance text-[1.375rem] leading-8 font-medium tracking-tight">
       {parts.length === 0 && t("health.well")}
       {parts.map((part, index) => (
         <span key={index}>
@@ -140,7 +141,7 @@ function Health({ series }: { series?: SeriesView }) {
 
 /** Destinations that take nothing, and the jobs that wait for them. */
 function heldBack(gates: readonly DestinationView[]): { down: number; jobs: number } {
-  const down = gates.filter((gate) => gate.state === "shut" || gate.state === "probing");
+  const down = gates.filter((gate) => ["shut", "probing"].includes(standing(gate)));
   return { down: down.length, jobs: down.reduce((sum, gate) => sum + gate.held, 0) };
 }
 

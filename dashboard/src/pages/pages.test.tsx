@@ -1,6 +1,7 @@
 import { fireEvent, screen, waitFor, within } from "@testing-library/react";
 import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { OperationView } from "../api/schema";
 import { Entrance } from "../app";
 import { troubled } from "../parts/destinations";
 import { choose } from "../settings";
@@ -43,6 +44,7 @@ const group = {
   newest: "d1",
   firstAt: minutes(50),
   lastAt: minutes(2),
+  trend: [...new Array(20).fill(0), 1, 0, 3, 0],
 };
 const line = {
   at: minutes(1),
@@ -213,16 +215,33 @@ test("what is selected is acted upon, one refusal not stopping the rest", async 
   expect(log.filter((asked) => asked.path.endsWith("/cancel"))).toHaveLength(3);
 });
 
+const operation = (fields: Partial<OperationView> = {}): OperationView => ({
+  id: "o1",
+  command: "cancel",
+  filter: {},
+  state: "running",
+  matching: 5_000,
+  more: false,
+  seen: 0,
+  done: 0,
+  by: "local",
+  startedAt: minutes(0),
+  updatedAt: minutes(0),
+  ...fields,
+});
+/** Counted if that is all that is asked, and begun if not. */
+const begins = (body: unknown, counted: { matching: number; more: boolean }) =>
+  (body as { dryRun?: boolean }).dryRun ? counted : { ...counted, operation: operation(counted) };
+
 test("everything that matches is counted before anything is done", async () => {
   const asked: unknown[] = [];
   serve({
     ...routes,
     "POST /api/v1/jobs/commands": ({ body }) => {
       asked.push(body);
-      return (body as { dryRun?: boolean }).dryRun
-        ? { matching: 5_000, more: false }
-        : { matching: 5_000, more: false, done: 5_000 };
+      return begins(body, { matching: 5_000, more: false });
     },
+    "GET /api/v1/operations/o1": () => operation({ state: "done", seen: 5_000, done: 5_000 }),
   });
   history.replaceState(null, "", "/jobs?kind=http");
   show(<Jobs />);
@@ -231,31 +250,54 @@ test("everything that matches is counted before anything is done", async () => {
   expect(asked).toEqual([{ command: "cancel", filter: { kind: "http", state: "waiting" }, dryRun: true }]);
   await userEvent.click(screen.getByRole("button", { name: "Cancel 5,000 jobs" }));
   expect(await screen.findByText("5,000 jobs cancelled")).toBeVisible();
-  expect(asked.at(-1)).toEqual({ command: "cancel", filter: { kind: "http", state: "waiting" } });
+  expect(asked.at(-1)).toEqual({ command: "cancel", filter: { kind: "http", state: "waiting" }, background: true });
 });
 
-test("work on everything can be stopped", async () => {
-  serve({
+test("work on everything shows how far it is and can be stopped", async () => {
+  let isStopped = false;
+  const log = serve({
     ...routes,
-    "POST /api/v1/jobs/commands": ({ body }) =>
-      (body as { dryRun?: boolean }).dryRun ? { matching: 9, more: true } : new Promise(() => {}),
-  });
-  const plain = globalThis.fetch;
-  vi.stubGlobal("fetch", (url: string, init: RequestInit = {}) => {
-    const stopped = new Promise<never>((_, reject) =>
-      init.signal?.addEventListener("abort", () => reject(new DOMException("stop", "AbortError"))),
-    );
-    return Promise.race([plain(url, init), stopped]);
+    "POST /api/v1/jobs/commands": ({ body }) => begins(body, { matching: 900, more: false }),
+    "POST /api/v1/operations/*": () => {
+      isStopped = true;
+      return operation();
+    },
+    "GET /api/v1/operations/o1": () =>
+      operation({ matching: 900, seen: 400, done: 350, state: isStopped ? "stopped" : "running" }),
   });
   show(<Jobs />);
   await userEvent.click(await screen.findByRole("button", { name: "Retry all that match…" }));
-  await userEvent.click(await screen.findByRole("button", { name: "Retry 9+ jobs" }));
-  await userEvent.click(await screen.findByRole("button", { name: "Stop" }));
-  expect(await screen.findByText("Stopped. 0 were done before.")).toBeVisible();
+  await userEvent.click(await screen.findByRole("button", { name: "Retry 900 jobs" }));
+  expect(await screen.findByText("350 of 900 done")).toBeVisible();
+  expect(screen.getByRole("progressbar", { name: "Progress" })).toHaveAttribute("value", "400");
+  await userEvent.click(screen.getByRole("button", { name: "Stop" }));
+  expect(await screen.findByText("Stopped. 350 were done before.")).toBeVisible();
+  expect(log.some((asked) => asked.path === "/api/v1/operations/o1/cancel")).toBe(true);
+});
+
+test("of more than were counted only what is done is told, and what it failed of is said", async () => {
+  let state: OperationView["state"] = "running";
+  serve({
+    ...routes,
+    "POST /api/v1/jobs/commands": ({ body }) => begins(body, { matching: 10_000, more: true }),
+    "GET /api/v1/operations/o1": () =>
+      operation({ more: true, done: 12_000, state, ...(state === "failed" ? { error: "the disk is full" } : {}) }),
+  });
+  show(<Jobs />);
+  await userEvent.click(await screen.findByRole("button", { name: "Retry all that match…" }));
+  await userEvent.click(await screen.findByRole("button", { name: "Retry 10,000+ jobs" }));
+  expect(await screen.findByText("12,000 done so far")).toBeVisible();
+  expect(screen.getByRole("progressbar", { name: "Progress" })).not.toHaveAttribute("value");
+  state = "failed";
+  expect(await screen.findByRole("alert")).toHaveTextContent("the disk is full");
 });
 
 test("a purge wants a word first", async () => {
-  serve({ ...routes, "POST /api/v1/jobs/commands": () => ({ matching: 3, more: false, done: 3 }) });
+  serve({
+    ...routes,
+    "POST /api/v1/jobs/commands": ({ body }) => begins(body, { matching: 3, more: false }),
+    "GET /api/v1/operations/o1": () => operation({ command: "delete", state: "done", done: 3 }),
+  });
   show(<Dead />);
   await userEvent.click(await screen.findByRole("button", { name: "Purge all that match…" }));
   const button = await screen.findByRole("button", { name: "Purge 3 jobs" });
@@ -290,7 +332,7 @@ test("an export is handed to the browser as a file", async () => {
   expect(url.mock.calls[0]?.[0]).toHaveProperty("type", "application/x-ndjson");
 });
 
-test("an error group opens to its jobs and its trend, and is brought back as a whole", async () => {
+test("an error group shows its trend, opens to its jobs, and is brought back as a whole", async () => {
   const bodies: unknown[] = [];
   serve({
     ...routes,
@@ -302,7 +344,7 @@ test("an error group opens to its jobs and its trend, and is brought back as a w
   show(<Errors />);
   await userEvent.click(await screen.findByRole("button", { name: /answered 404/ }));
   expect(location.search).toBe("?group=g1");
-  expect(await screen.findByText("Trend of the newest 1")).toBeVisible();
+  expect(screen.getByRole("img", { name: /4 in the last/ }).querySelectorAll("rect")).toHaveLength(24);
   expect(screen.getByRole("link", { name: "List its jobs" })).toHaveAttribute("href", "/dead?group=g1");
   await userEvent.click(screen.getByRole("button", { name: "Bring back the group…" }));
   expect(await screen.findByTestId("matching")).toHaveTextContent("4 jobs match");
@@ -450,8 +492,8 @@ test("each destination says how it stands, why, until when and what it bears", a
   serve({ ...routes, "GET /api/v1/destinations": () => gates });
   show(<Destinations />);
   const row = async (name: string) => await screen.findByTestId(`destination-${name}`);
-  expect(await row("a.x")).toHaveTextContent(/down.*Different jobs failed in a row asked again in.*1,204/);
-  expect(await row("b.x")).toHaveTextContent(/It asked for a pause goes on in/);
+  expect(await row("a.x")).toHaveTextContent(/down.*Different jobs failed in a row; asked again in.*1,204/);
+  expect(await row("b.x")).toHaveTextContent(/It asked for a pause; goes on in/);
   expect(await row("c.x")).toHaveTextContent(/coming back4.2 a second, rising.*bears 40\/s · 12 ms a call/);
   expect(await row("d.x#crm")).toHaveTextContent("It does not accept its credential");
   expect(await row("e.x")).toHaveTextContent(/paused.*10\/s · 4 at once · shuts after 0/);
@@ -514,7 +556,7 @@ test("whoever may only read is shown destinations and no way to change them", as
 test("the overview says how many destinations are down and how many jobs they hold", async () => {
   serve({ ...routes, "GET /api/v1/destinations": () => gates });
   show(<Overview />);
-  const link = await screen.findByRole("link", { name: "4 destinations down, 1,206 jobs held" });
+  const link = await screen.findByRole("link", { name: "3 destinations down, 1,206 jobs held" });
   expect(link).toHaveAttribute("href", "/destinations");
 });
 
@@ -525,6 +567,49 @@ test("a line about a destination leads to the destinations and not to a job", as
   expect(await screen.findByText("api.x is down")).toBeVisible();
   expect(screen.getByRole("link", { name: "Destination" })).toHaveAttribute("href", "/destinations");
   expect(screen.getAllByRole("link")).toHaveLength(1);
+});
+
+const course = (name: string, calls: number, fields: object = {}) => ({
+  name,
+  calls,
+  wasted: calls - 100,
+  failures: 1,
+  callsWhileDown: calls - 90,
+  dead: 0,
+  peakPerSecond: 40,
+  drainedAfter: 80,
+  ideal: 60,
+  callsPerSecond: [20, 0, 40, 20],
+  ...fields,
+});
+const outage = {
+  seconds: 240,
+  downFrom: 60,
+  downUntil: 120,
+  arrivalsPerSecond: 20,
+  capacityPerSecond: 40,
+  collapsePerSecond: 60,
+  courses: [course("redrive", 110), course("Sidekiq's formula", 4_500, { drainedAfter: undefined })],
+};
+
+test("what an outage would cost is drawn for the policy that is chosen, and for one's own when it is asked for", async () => {
+  const log = serve({ ...routes, "POST /api/v1/policies/simulate": () => outage });
+  const bodies = () => log.filter((asked) => asked.path.endsWith("/simulate")).map((asked) => asked.body);
+  show(<Policies />);
+  const picture = await screen.findByTestId("outage");
+  expect(picture).toHaveTextContent("Down for 1 m: 20 calls reach it meanwhile, 0 jobs are given up");
+  expect(screen.getAllByRole("img", { name: /calls, .* wasted/ })).toHaveLength(2);
+  expect(screen.getByRole("row", { name: /Sidekiq’s formula 4,500 4,400 4,410 .* never/ })).toBeVisible();
+  expect(bodies()).toEqual([
+    { policy: presets[0]?.policy, arrivalsPerSecond: 20, capacityPerSecond: 40, outage: "1m" },
+  ]);
+  await userEvent.selectOptions(screen.getByRole("combobox", { name: "Down for" }), "2m");
+  await waitFor(() => expect(bodies().at(-1)).toMatchObject({ outage: "2m" }));
+  fireEvent.change(screen.getByRole("textbox"), { target: { value: '{"maxRetries":2}' } });
+  const before = bodies().length;
+  await userEvent.click(screen.getByRole("button", { name: "Simulate an outage" }));
+  await waitFor(() => expect(bodies().at(-1)).toMatchObject({ policy: { maxRetries: 2 } }));
+  expect(bodies()).toHaveLength(before + 1);
 });
 
 test("a policy is previewed, one of one's own as it is written", async () => {

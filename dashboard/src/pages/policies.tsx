@@ -5,6 +5,7 @@ import { useParam } from "../filters";
 import { useWords } from "../i18n";
 import { PageTitle, Panel, Skeleton, Trouble } from "../parts/basics";
 import { Delays } from "../parts/charts";
+import { OutagePanel } from "../parts/outage";
 import { backoffText, type PolicyForm } from "../parts/retry-queue";
 
 export function Policies() {
@@ -42,41 +43,48 @@ export function Policies() {
             ))}
           </div>
         </Panel>
-        <Panel
-          title={own === undefined ? (chosen?.name ?? "") : t("policy.own")}
-          tools={<span className="label">{backoffText((policy ?? {}) as PolicyForm)}</span>}
-        >
-          <div className="grid gap-4 p-3.5 xl:grid-cols-2">
-            <div data-testid="preview" className="min-w-0">
-              {preview.error && <Trouble error={preview.error} />}
-              {preview.data && !preview.error && (
-                <>
-                  <Delays delays={preview.data.delays} />
-                  <p className="mt-2 text-xs text-faint">
-                    {preview.data.retries == null
-                      ? t("policy.endless")
-                      : t("policy.lifetime", {
-                          count: preview.data.retries,
-                          lifetime: preview.data.delays.at(-1)?.after ?? "0s",
-                        })}
-                  </p>
-                </>
-              )}
+        <div className="min-w-0 space-y-4">
+          <Panel
+            title={own === undefined ? (chosen?.name ?? "") : t("policy.own")}
+            tools={<span className="label">{backoffText((policy ?? {}) as PolicyForm)}</span>}
+          >
+            <div className="grid gap-4 p-3.5 xl:grid-cols-2">
+              <div data-testid="preview" className="min-w-0">
+                {preview.error && <Trouble error={preview.error} />}
+                {preview.data && !preview.error && (
+                  <>
+                    <Delays delays={preview.data.delays} />
+                    <p className="mt-2 text-xs text-faint">
+                      {preview.data.retries == null
+                        ? t("policy.endless")
+                        : t("policy.lifetime", {
+                            count: preview.data.retries,
+                            lifetime: preview.data.delays.at(-1)?.after ?? "0s",
+                          })}
+                    </p>
+                  </>
+                )}
+              </div>
+              <label className="block min-w-0">
+                <span className="label mb-1 block">{t("policy.try")}</span>
+                <textarea
+                  className="field h-80 w-full resize-y py-1.5 font-mono text-xs leading-5"
+                  spellCheck={false}
+                  value={written}
+                  onChange={(event) => setOwn(event.target.value)}
+                />
+                <span role="status" className="mt-1 block min-h-5 text-xs text-bad">
+                  {written !== "" && policy === undefined ? t("policy.notjson") : ""}
+                </span>
+              </label>
             </div>
-            <label className="block min-w-0">
-              <span className="label mb-1 block">{t("policy.try")}</span>
-              <textarea
-                className="field h-80 w-full resize-y py-1.5 font-mono text-xs leading-5"
-                spellCheck={false}
-                value={written}
-                onChange={(event) => setOwn(event.target.value)}
-              />
-              <span role="status" className="mt-1 block min-h-5 text-xs text-bad">
-                {written !== "" && policy === undefined ? t("policy.notjson") : ""}
-              </span>
-            </label>
-          </div>
-        </Panel>
+          </Panel>
+          <OutagePanel
+            policy={own === undefined ? chosen?.policy : policy}
+            name={own === undefined ? (chosen?.name ?? "") : t("policy.own")}
+            waits={own !== undefined}
+          />
+        </div>
       </div>
     </div>
   );

@@ -59,13 +59,18 @@ function QueueRow({ queue }: { queue: QueueView }) {
         )}
       </span>
       <Places running={queue.running} places={queue.concurrency} />
-      <Link to={link("waiting")} className="link text-right font-mono text-xs">
+      <Link to={link("waiting")} className="link font-mono text-xs md:text-right">
+        <span className="font-sans text-faint md:hidden">{t("queues.waiting")} </span>
         {count(queue.waiting, language)}
       </Link>
       <Link to={link("dead")} className={`link text-right font-mono text-xs ${queue.dead > 0 ? "text-bad" : ""}`}>
+        <span className="font-sans text-faint md:hidden">{t("queues.dead")} </span>
         {count(queue.dead, language)}
       </Link>
-      <span className="text-right font-mono text-xs text-soft max-md:hidden">{count(queue.succeeded, language)}</span>
+      <span className="font-mono text-xs text-soft md:text-right">
+        <span className="font-sans text-faint md:hidden">{t("queues.succeeded")} </span>
+        {count(queue.succeeded, language)}
+      </span>
       <span className="flex justify-end">
         {may && (
           <button

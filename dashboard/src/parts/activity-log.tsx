@@ -2,9 +2,9 @@
 import { Link } from "wouter";
 import { useActivity } from "../api/queries";
 import type { ActivityView } from "../api/schema";
-import { shortId, visible } from "../format";
+import { shortId } from "../format";
 import { type Key, kindName, useWords } from "../i18n";
-import { ClockTime, Empty, Mark, Panel, Skeleton, Trouble } from "./basics";
+import { ClockTime, Empty, Mark, Panel, Skeleton, Told, Trouble } from "./basics";
 
 /** Whose mark and colour a line has. */
 const looks: Record<string, { mark: string; colour: string }> = {
@@ -19,7 +19,8 @@ const looks: Record<string, { mark: string; colour: string }> = {
 };
 export const WHATS = Object.keys(looks);
 
-export function ActivityLine({ line }: { line: ActivityView }) {
+/** With `isOwn`, on the page of its job: whose it is need not be said. */
+export function ActivityLine({ line, isOwn = false }: { line: ActivityView; isOwn?: boolean }) {
   const { t } = useWords();
   const look = looks[line.what] ?? { mark: "waiting", colour: "text-soft" };
   // A line about a destination is not about a job, even where one has shown what it tells.
@@ -42,14 +43,14 @@ export function ActivityLine({ line }: { line: ActivityView }) {
               line.what
             )}
           </span>
-          {line.job && line.kind && (
+          {!isOwn && line.job && line.kind && (
             <Link to={to} className="link cut text-soft">
               {kindName(t, line.kind)} <span className="font-mono text-2xs text-faint">{shortId(line.job)}</span>
             </Link>
           )}
         </p>
         <p className="cut text-xs text-faint" title={line.message}>
-          {visible(line.message)}
+          <Told text={line.message} />
         </p>
       </div>
       <span className="text-faint">
@@ -65,6 +66,7 @@ export function ActivityPanel({ show }: { show: number }) {
   return (
     <Panel
       title={t("activity.title")}
+      className="only:xl:col-span-2"
       tools={
         <Link to="/activity" className="link text-xs text-soft">
           {t("activity.all")}

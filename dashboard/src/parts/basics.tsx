@@ -1,8 +1,8 @@
 // Small pieces that every page uses.
 import { type ReactNode, useId, useSyncExternalStore } from "react";
 import type { JobView } from "../api/schema";
-import { onTick, serverClock } from "../clock";
-import { ago, clockTime, countdown, wholeTime } from "../format";
+import { onTick, serverClock, TICK_MS } from "../clock";
+import { ago, clockTime, countdown, localTimes, visible, wholeTime } from "../format";
 import { type Key, useWords } from "../i18n";
 
 export type State = "waiting" | "running" | "succeeded" | "dead" | "cancelled";
@@ -59,7 +59,8 @@ function useTicked(text: () => string): string {
 export function Countdown({ until, zero }: { until: string; zero?: string }) {
   const { t } = useWords();
   const at = Date.parse(until);
-  const left = useTicked(() => countdown(at - serverClock.now()));
+  // What is shown stays until the next tick: so it is what will be left then, and never more than a second too much.
+  const left = useTicked(() => countdown(at - serverClock.now() - TICK_MS));
   return (
     <time dateTime={until} className={left ? "font-mono tabular-nums" : ""}>
       {left || (zero ?? t("retry.due"))}
@@ -67,10 +68,22 @@ export function Countdown({ until, zero }: { until: string; zero?: string }) {
   );
 }
 
+/** When a waiting job is due; of one that its destination does not take, that it is held. */
+export function Due({ job }: { job: Pick<JobView, "dueAt" | "reason"> }) {
+  const { t } = useWords();
+  if (!job.dueAt) return null;
+  if (job.reason === "held") return <span className="text-soft">{t("jobs.heldback")}</span>;
+  return (
+    <span className="text-time">
+      <Countdown until={job.dueAt} />
+    </span>
+  );
+}
+
 /** Words that make sense only while a countdown counts. */
 export function WhileCounting({ until, children }: { until: string; children: ReactNode }) {
   const at = Date.parse(until);
-  const isOn = useTicked(() => (at > serverClock.now() ? "on" : ""));
+  const isOn = useTicked(() => (at - TICK_MS > serverClock.now() ? "on" : ""));
   return isOn ? children : null;
 }
 
@@ -84,6 +97,12 @@ export function Ago({ at }: { at: string }) {
       {text}
     </time>
   );
+}
+
+/** A sentence of the server's, as it can be shown. */
+export function Told({ text }: { text: string }) {
+  const { language } = useWords();
+  return visible(localTimes(text, serverClock.now(), language));
 }
 
 export function ClockTime({ at }: { at: string }) {

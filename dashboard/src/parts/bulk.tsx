@@ -1,10 +1,11 @@
 // Doing something to everything that matches: first a count, then a word to confirm it, then how far it is, with a way to
-// stop. The server does the work; closing the window does not undo what was done.
+// stop. The server does the work as an operation of its own: closing the window, or the browser, does not stop it.
 import { useQueryClient } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
+import { type Dispatch, type SetStateAction, useEffect, useState } from "react";
+import { tellTrouble } from "../api/actions";
 import { call } from "../api/client";
 import type { JobFilter } from "../api/queries";
-import type { BulkCommand, BulkView } from "../api/schema";
+import type { BulkCommand, BulkView, OperationView } from "../api/schema";
 import { useWords } from "../i18n";
 import { toasts } from "../toasts";
 import { Trouble } from "./basics";
@@ -13,9 +14,12 @@ import { Dialog } from "./dialog";
 type Step =
   | { at: "counting" }
   | { at: "counted"; view: BulkView }
-  | { at: "working"; of: number; done: number }
+  | { at: "working"; operation: OperationView; isStopping: boolean }
   | { at: "stopped"; done: number }
   | { at: "failed"; error: unknown };
+
+/** How often it is asked how far an operation is. */
+const ASK_MS = 300;
 
 export interface BulkPlan {
   command: BulkCommand;
@@ -38,12 +42,10 @@ export function narrowed({ command, filter }: BulkPlan): JobFilter {
 
 export function BulkDialog({ plan, onClose }: { plan: BulkPlan; onClose: () => void }) {
   const { t } = useWords();
-  const client = useQueryClient();
   const filter = narrowed(plan);
   const { command } = plan;
   const [step, setStep] = useState<Step>({ at: "counting" });
   const [typed, setTyped] = useState("");
-  const abort = useRef<AbortController>(undefined);
   const body = { command, filter };
   const key = JSON.stringify(body);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the key is what the body says
@@ -52,32 +54,16 @@ export function BulkDialog({ plan, onClose }: { plan: BulkPlan; onClose: () => v
       .then((view) => setStep({ at: "counted", view }))
       .catch((error) => setStep({ at: "failed", error }));
   }, [key]);
-  const isWorking = step.at === "working";
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the key is what the body says
-  useEffect(() => {
-    if (!isWorking) return;
-    // What still matches tells how far it is, for the commands that make a job stop matching.
-    const timer = setInterval(async () => {
-      const view = await call("POST /api/v1/jobs/commands", { body: { ...body, dryRun: true } }).catch(() => undefined);
-      if (!view || view.more) return;
-      setStep((now) => (now.at === "working" ? { ...now, done: Math.max(now.done, now.of - view.matching) } : now));
-    }, 700);
-    return () => clearInterval(timer);
-  }, [isWorking, key]);
-  const start = async (of: number) => {
-    abort.current = new AbortController();
-    setStep({ at: "working", of, done: 0 });
-    try {
-      const view = await call("POST /api/v1/jobs/commands", { body, signal: abort.current.signal });
-      toasts.push({ tone: "good", text: `bulk.${command}.done`, values: { count: view.done ?? 0 } });
-      onClose();
-    } catch (error) {
-      if (abort.current.signal.aborted)
-        setStep((now) => ({ at: "stopped", done: now.at === "working" ? now.done : 0 }));
-      else setStep({ at: "failed", error });
-    } finally {
-      client.invalidateQueries();
-    }
+  useWatched(step, setStep, onClose);
+  const start = () =>
+    call("POST /api/v1/jobs/commands", { body: { ...body, background: true } })
+      .then(({ operation }) => operation && setStep({ at: "working", operation, isStopping: false }))
+      .catch((error) => setStep({ at: "failed", error }));
+  const stop = () => {
+    if (step.at !== "working") return;
+    setStep({ ...step, isStopping: true });
+    // One that has ended meanwhile refuses to be stopped, and is seen to have ended.
+    call("POST /api/v1/operations/{id}/cancel", { path: { id: step.operation.id } }).catch(() => undefined);
   };
   const needsWord = command === "delete";
   const word = t("bulk.word");
@@ -87,7 +73,7 @@ export function BulkDialog({ plan, onClose }: { plan: BulkPlan; onClose: () => v
         <FilterWords filter={filter} />
         {step.at === "counting" && <p className="text-faint">{t("bulk.counting")}</p>}
         {step.at === "counted" && <Counted view={step.view} command={command} />}
-        {step.at === "working" && <Progress of={step.of} done={step.done} />}
+        {step.at === "working" && <Progress operation={step.operation} />}
         {step.at === "stopped" && <p>{t("bulk.stopped", { count: step.done })}</p>}
         {step.at === "failed" && <Trouble error={step.error} />}
         {step.at === "counted" && needsWord && step.view.matching > 0 && (
@@ -99,7 +85,7 @@ export function BulkDialog({ plan, onClose }: { plan: BulkPlan; onClose: () => v
       </div>
       <footer className="flex justify-end gap-2 border-t px-4 py-3">
         {step.at === "working" ? (
-          <button type="button" className="button" onClick={() => abort.current?.abort()}>
+          <button type="button" className="button" disabled={step.isStopping} onClick={stop}>
             {t("bulk.stop")}
           </button>
         ) : (
@@ -112,7 +98,7 @@ export function BulkDialog({ plan, onClose }: { plan: BulkPlan; onClose: () => v
                 type="button"
                 className={`button ${needsWord ? "button-danger" : "button-strong"}`}
                 disabled={step.view.matching === 0 || (needsWord && typed !== word)}
-                onClick={() => start(step.view.matching)}
+                onClick={start}
               >
                 {t(`bulk.${command}.go`, { count: step.view.matching, shown: counted(step.view) })}
               </button>
@@ -141,16 +127,52 @@ function Counted({ view, command }: { view: BulkView; command: BulkCommand }) {
   );
 }
 
-function Progress({ of, done }: { of: number; done: number }) {
+/** Asks how far it is until it has ended, and then says so. */
+function useWatched(step: Step, setStep: Dispatch<SetStateAction<Step>>, onClose: () => void): void {
+  const client = useQueryClient();
+  const id = step.at === "working" ? step.operation.id : undefined;
+  // biome-ignore lint/correctness/useExhaustiveDependencies: one watch for one operation
+  useEffect(() => {
+    if (!id) return;
+    let isOver = false;
+    const look = async () => {
+      const now = await call("GET /api/v1/operations/{id}", { path: { id } });
+      if (isOver) return;
+      if (now.state === "running") {
+        setStep((before) => (before.at === "working" ? { ...before, operation: now } : before));
+        return;
+      }
+      isOver = true;
+      clearInterval(timer);
+      client.invalidateQueries();
+      if (now.state === "done") {
+        toasts.push({ tone: "good", text: `bulk.${now.command}.done`, values: { count: now.done } });
+        onClose();
+      } else if (now.state === "failed") {
+        setStep({ at: "failed", error: new Error(now.error ?? now.state) });
+      } else {
+        setStep({ at: "stopped", done: now.done });
+      }
+    };
+    // A server that does not answer for a moment goes on meanwhile.
+    const timer = setInterval(() => look().catch(tellTrouble), ASK_MS);
+    return () => {
+      isOver = true;
+      clearInterval(timer);
+    };
+  }, [id]);
+}
+
+function Progress({ operation }: { operation: OperationView }) {
   const { t } = useWords();
+  const { matching, more, seen, done } = operation;
+  // Of more than were counted, nobody knows which part this is.
+  const known = more ? {} : { value: seen, max: matching };
   return (
     <div>
-      <p className="mb-2">{t("bulk.working", { count: of, done })}</p>
-      <progress
-        className="h-1.5 w-full"
-        {...(done > 0 ? { value: done, max: of } : {})}
-        aria-label={t("bulk.progress")}
-      />
+      <p className="mb-2">{more ? t("bulk.sofar", { count: done }) : t("bulk.working", { count: matching, done })}</p>
+      <progress className="h-1.5 w-full" {...known} aria-label={t("bulk.progress")} />
+      <p className="mt-2 text-xs text-faint">{t("bulk.leave")}</p>
     </div>
   );
 }

@@ -5,12 +5,20 @@ import { serverClock } from "../clock";
 import { shortCount } from "../format";
 import { useWords } from "../i18n";
 
-/** Bars without an axis, beside a number. */
-export function Sparkline({ values, colour = "var(--faint)" }: { values: readonly number[]; colour?: string }) {
+/** A curve the size of a word; with a `label` it speaks for itself, without one the number beside it does. */
+export function Sparkline(props: { values: readonly number[]; colour?: string; label?: string }) {
+  const { values, colour = "var(--faint)", label } = props;
   const top = Math.max(1, ...values);
   const width = 100 / Math.max(1, values.length);
   return (
-    <svg aria-hidden="true" viewBox="0 0 100 24" preserveAspectRatio="none" className="h-6 w-full">
+    <svg
+      role="img"
+      aria-label={label ?? ""}
+      aria-hidden={label === undefined}
+      viewBox="0 0 100 24"
+      preserveAspectRatio="none"
+      className="h-6 w-full"
+    >
       <path d="M0 23.5H100" stroke="var(--line)" strokeWidth="1" vectorEffect="non-scaling-stroke" />
       {values.map((value, index) => {
         const height = value === 0 ? 0 : Math.max(1.5, (value / top) * 23);

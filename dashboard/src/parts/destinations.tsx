@@ -24,7 +24,7 @@ export function Destinations({ show }: { show?: number }) {
             key={row.name}
             data-row={`/jobs?destination=${encodeURIComponent(row.name)}`}
             tabIndex={-1}
-            className="grid grid-cols-[1fr_6rem_auto] items-center gap-3 px-3.5 py-2 hover:bg-hover"
+            className="grid grid-cols-[1fr_6rem_9rem] items-center gap-3 px-3.5 py-2 hover:bg-hover"
           >
             <Link to={`/jobs?destination=${encodeURIComponent(row.name)}`} className="link cut">
               {visible(row.name)}
@@ -33,7 +33,7 @@ export function Destinations({ show }: { show?: number }) {
               <span className="bg-time" style={{ width: `${(row.retrying / most) * 100}%` }} />
               <span className="bg-bad" style={{ width: `${(row.dead / most) * 100}%` }} />
             </span>
-            <span className="text-2xs text-soft">
+            <span className="text-right text-2xs text-soft">
               {t("destinations.counts", { retrying: row.retrying, dead: row.dead })}
             </span>
           </div>

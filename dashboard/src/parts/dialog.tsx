@@ -90,7 +90,7 @@ export function Popover(props: { label: string; button: ReactNode; children: () 
           id={id}
           role="dialog"
           aria-label={props.label}
-          className="absolute top-6 right-0 z-30 w-72 rounded-lg border border-line-strong bg-raised p-3 text-left text-xs shadow-[var(--shadow)]"
+          className="absolute top-6 right-0 z-30 w-72 rounded-lg border border-line-strong bg-raised p-3 text-left text-xs whitespace-normal text-ink shadow-[var(--shadow)]"
         >
           {props.children()}
         </div>

@@ -6,7 +6,7 @@ import type { JobView } from "../api/schema";
 import { shortId, visible } from "../format";
 import { kindName, useWords } from "../i18n";
 import { useMay } from "../session";
-import { Ago, Countdown, Progressed, StateTag } from "./basics";
+import { Ago, Due, Progressed, StateTag } from "./basics";
 import { useHold } from "./hold";
 
 export interface Selection {
@@ -111,13 +111,7 @@ function JobRow({ job, isSelected, toggle }: { job: JobView; isSelected: boolean
 
 /** The time that matters in its state. */
 export function JobTime({ job }: { job: JobView }) {
-  if (job.dueAt) {
-    return (
-      <span className="text-time">
-        <Countdown until={job.dueAt} />
-      </span>
-    );
-  }
+  if (job.dueAt) return <Due job={job} />;
   const at = job.runningSince ?? job.finishedAt;
   return at ? <Ago at={at} /> : null;
 }

@@ -26,14 +26,36 @@ test("the panel has its title, a count, and a row with everything a person needs
   expect(screen.getByRole("button", { name: "取消" })).toBeEnabled();
 });
 
-test("the two kinds of old have their names, and any other kind its own", async () => {
-  const items = ["parse", "metadata_fetch", "invoice"].map((taskType, index) =>
+test("of what was queued, parsing is called so and anything else fetching, in both languages", async () => {
+  const items = ["parse", "metadata_fetch", "poster"].map((taskType, index) =>
     retryItem({ id: `${ID}${index}`, taskType }),
   );
-  serve(pending(items));
+  const words = [
+    ["zh-TW", "解析任務", "元數據獲取"],
+    ["en", "Parse task", "Metadata fetch"],
+  ] as const;
+  for (const [language, parse, fetching] of words) {
+    choose({ language });
+    serve(pending(items));
+    const { unmount } = show(<RetryQueuePanel />);
+    expect(await screen.findByText(parse)).toBeVisible();
+    expect(screen.getAllByText(fetching)).toHaveLength(2);
+    expect(screen.getByTestId("badge")).toHaveTextContent("3");
+    unmount();
+  }
+});
+
+test("a job of the engine's own is called by its kind, with where it goes if it has no key", async () => {
+  const own = { queued: false, destination: "api.example" };
+  serve(
+    pending([
+      retryItem({ ...own, id: `${ID}1`, taskId: `${ID}1`, taskType: "http" }),
+      retryItem({ ...own, id: `${ID}2`, taskId: "order-17", taskType: "invoice" }),
+    ]),
+  );
   show(<RetryQueuePanel />);
-  for (const name of ["解析任務", "元數據獲取", "invoice"]) expect(await screen.findByText(name)).toBeVisible();
-  expect(screen.getByTestId("badge")).toHaveTextContent("3");
+  expect(await screen.findByRole("link", { name: "HTTP 呼叫 api.example" })).toBeVisible();
+  expect(screen.getByRole("link", { name: "invoice order-17" })).toBeVisible();
 });
 
 test("in English the same row reads in English", async () => {
@@ -46,13 +68,15 @@ test("in English the same row reads in English", async () => {
   expect(screen.getByText(/^[2-4]s$/).parentElement).toHaveTextContent(/^in [2-4]s$/);
 });
 
-test("while it loads there is a skeleton, and when nothing waits it says so", async () => {
+test("while it loads there is a skeleton, and when nothing waits there is no panel", async () => {
   let answer: (value: unknown) => void = () => {};
   serve({ "GET /api/v1/retry/pending": () => new Promise((resolve) => (answer = resolve)) });
-  show(<RetryQueuePanel />);
+  show(<RetryQueuePanel empty={<p>nothing</p>} />);
   expect(screen.getByRole("status", { name: "載入中…" })).toBeInTheDocument();
+  expect(screen.getByRole("heading", { name: "待重試項目" })).toBeVisible();
   answer({ items: [], stats: totals });
-  expect(await screen.findByText("沒有等待重試的項目。")).toBeVisible();
+  expect(await screen.findByText("nothing")).toBeVisible();
+  expect(screen.queryByRole("heading", { name: "待重試項目" })).toBeNull();
 });
 
 test("a server that refuses is quoted, and asked again on demand", async () => {

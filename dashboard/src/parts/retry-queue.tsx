@@ -1,14 +1,15 @@
 // What waits to be tried again, the next one first, with everything a person needs to leave it alone or to step in.
 import { CircleHelp, Clock, RefreshCw } from "lucide-react";
-import { useMemo } from "react";
+import { type ReactNode, useMemo } from "react";
 import { Link } from "wouter";
 import { useCancel, useRetryNow } from "../api/actions";
 import { type Board, ordered, type Row, standing } from "../api/board";
 import { PENDING_MAX, useExplain, useJob, usePreview, useRetryBoard } from "../api/queries";
+import type { RetryView } from "../api/schema";
 import { duration, visible } from "../format";
-import { kindName, useWords } from "../i18n";
+import { kindName, type Translate, useWords } from "../i18n";
 import { useMay } from "../session";
-import { Countdown, Empty, Panel, Pips, Skeleton, StateTag, Trouble, WhileCounting } from "./basics";
+import { Countdown, Panel, Pips, Skeleton, StateTag, Told, Trouble, WhileCounting } from "./basics";
 import { Popover } from "./dialog";
 import { useHold } from "./hold";
 
@@ -17,15 +18,18 @@ interface RetryQueueProps {
   onRefresh?: () => void;
   /** Rows that are shown; all of the page if not given. */
   show?: number;
+  /** What stands in its place while nothing waits: then there is no panel. */
+  empty?: ReactNode;
 }
 
-export function RetryQueuePanel({ onRefresh, show }: RetryQueueProps) {
+export function RetryQueuePanel({ onRefresh, show, empty }: RetryQueueProps) {
   const { t } = useWords();
   const { board, isLoading, error, refetch, hasMore } = useRetryBoard(PENDING_MAX);
   const hold = useHold<Board>();
   const { rows, outside } = useMemo(() => ordered(board, hold.held), [board, hold.held]);
   const waiting = [...board.values()].filter((row) => row.phase === "waiting" || row.phase === "running").length;
   const shown = show ? rows.slice(0, show) : rows;
+  if (!isLoading && !error && rows.length === 0) return empty;
   const badge = isLoading ? undefined : `${waiting}${hasMore ? "+" : ""}`;
   return (
     <Panel
@@ -36,7 +40,7 @@ export function RetryQueuePanel({ onRefresh, show }: RetryQueueProps) {
           {outside > 0 && <span className="label">{t("retry.held", { count: outside })}</span>}
           {show && rows.length > shown.length && (
             <Link to="/retries" className="link text-xs text-soft">
-              {t("retry.all", { count: rows.length })}
+              {t("retry.all", { count: waiting })}
             </Link>
           )}
         </>
@@ -44,7 +48,6 @@ export function RetryQueuePanel({ onRefresh, show }: RetryQueueProps) {
     >
       {error && board.size === 0 && <Trouble error={error} again={refetch} />}
       {isLoading && <Skeleton rows={show ?? 8} />}
-      {!isLoading && !error && rows.length === 0 && <Empty>{t("retry.empty")}</Empty>}
       <div className="rows" {...hold.over(() => standing(rows))}>
         {shown.map((row) => (
           <RetryRow key={row.item.id} row={row} {...(onRefresh ? { onRefresh } : {})} />
@@ -68,8 +71,10 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       <div className="flex min-w-0 items-center gap-2">
         <RefreshCw aria-hidden className="size-3.5 shrink-0 text-faint" />
         <Link to={`/jobs/${item.id}`} className="link flex min-w-0 gap-1.5" title={item.taskId}>
-          <span className="cut max-w-40 shrink-0 font-medium">{kindName(t, item.taskType)}</span>
-          {item.taskId !== item.id && <span className="cut text-soft">{visible(item.taskId)}</span>}
+          <span className="cut max-w-40 shrink-0 font-medium">{typeLabel(t, item)}</span>
+          <span className="cut text-soft">
+            {visible(item.taskId === item.id ? (item.destination ?? "") : item.taskId)}
+          </span>
         </Link>
         <Pips made={item.attemptCount} allowed={item.maxAttempts} />
       </div>
@@ -85,6 +90,11 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       </p>
     </div>
   );
+}
+
+/** What sort of work it is. Of what failed outside and was queued for its retries, what is not parsing is fetching. */
+function typeLabel(t: Translate, { taskType, queued }: RetryView): string {
+  return queued && taskType !== "parse" ? t("kind.metadata_fetch") : kindName(t, taskType);
 }
 
 /** The time that runs, in its own colour; then what became of it. */
@@ -155,7 +165,7 @@ export function Why({ id }: { id: string }) {
     last?.failure?.class === "rate_limited" && planned !== undefined && drawn !== undefined && drawn > planned * 1.5;
   return (
     <div className="space-y-2">
-      <p>{explained.data?.summary}</p>
+      <p>{explained.data && <Told text={explained.data.summary} />}</p>
       <dl className="grid grid-cols-[auto_1fr] gap-x-3 gap-y-1">
         <Fact name={t("why.policy")}>{policy.name ?? t("why.own")}</Fact>
         <Fact name={t("why.backoff")}>{backoffText(policy)}</Fact>

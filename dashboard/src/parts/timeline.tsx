@@ -46,10 +46,13 @@ export function pieces(job: Told, explained: Pick<ExplainView, "next"> | undefin
     at = until;
   }
   if (job.state === "waiting" && job.dueAt) wait(Math.max(now, at));
-  for (const step of explained?.next ?? []) {
-    const when = Date.parse(step.at);
+  const next = explained?.next ?? [];
+  // What is due and does not start yet, because it is held or no place is free, starts now at the earliest: so do the rest.
+  const late = job.state === "waiting" && next[0] ? Math.max(0, now - Date.parse(next[0].at)) : 0;
+  for (const step of next) {
+    const when = Date.parse(step.at) + late;
     if (step.step === "attempt") {
-      if (when > at)
+      if (when >= at)
         made.push({ kind: "planned", from: Math.max(at, now), until: when, label: String(step.run ?? "") });
       at = Math.max(at, when);
     } else {

@@ -78,6 +78,7 @@ export function retryItem(fields: Partial<RetryView> = {}): RetryView {
     id: "01a1e333-4a4a-7000-bb8b-cbbcfc87c940",
     taskId: "parse-456",
     taskType: "parse",
+    queued: true,
     attemptCount: 2,
     maxAttempts: 4,
     lastError: "TMDb API timeout",

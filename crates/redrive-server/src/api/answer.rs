@@ -1,6 +1,7 @@
 //! What every route answers: the envelope; and how it reads what it was sent.
 
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, Request, State};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
@@ -12,6 +13,7 @@ use utoipa::ToSchema;
 use redrive::Call;
 use sha2::{Digest as _, Sha256};
 
+use super::Api;
 use crate::door::{Refusal, Who};
 
 /// A success.
@@ -62,6 +64,16 @@ impl<T: Serialize> IntoResponse for Good<T> {
     fn into_response(self) -> Response {
         (self.0, axum::Json(Envelope { success: true, data: self.1 })).into_response()
     }
+}
+
+/// The engine's time in milliseconds since 1970, on every answer: due times go by it, and `Date` only knows the second.
+pub(super) const TIME: &str = "redrive-time";
+
+/// Says what time it is where due times come from.
+pub(super) async fn dated(state: State<Api>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    response.headers_mut().insert(TIME, state.engine().now().as_millis().into());
+    response
 }
 
 /// What is not understood.

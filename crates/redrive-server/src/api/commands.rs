@@ -10,6 +10,7 @@ use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
 use super::audit::{By, On};
 use super::edit::detail;
 use super::forms::{FilterForm, Span, object};
+use super::operations::{self, OperationView};
 use super::views::DetailView;
 use crate::door::Scope;
 
@@ -130,16 +131,30 @@ pub(super) struct BulkForm {
     /// Only counts those that match.
     #[serde(default)]
     dry_run: bool,
+    /// Answers at once with an operation, which says how far it is and can be stopped.
+    #[serde(default)]
+    background: bool,
 }
 
 /// What can be done to many.
-#[derive(Clone, Copy, Debug, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-enum BulkCommand {
+pub(super) enum BulkCommand {
     Cancel,
     Retry,
     Redrive,
     Delete,
+}
+
+impl From<BulkCommand> for Command {
+    fn from(command: BulkCommand) -> Command {
+        match command {
+            BulkCommand::Cancel => Command::Cancel,
+            BulkCommand::Retry => Command::RetryNow,
+            BulkCommand::Redrive => Command::Redrive,
+            BulkCommand::Delete => Command::Delete,
+        }
+    }
 }
 
 /// What was done to many, or would be.
@@ -150,9 +165,12 @@ pub(super) struct BulkView {
     matching: usize,
     /// Whether there may be more than were counted.
     more: bool,
-    /// To how many it was done; missing in a dry run.
+    /// To how many it was done; missing in a dry run, and in the background.
     #[serde(skip_serializing_if = "Option::is_none")]
     done: Option<u64>,
+    /// What does it in the background: ask for it at `/operations/{id}`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    operation: Option<OperationView>,
 }
 
 /// Does something to all jobs that match and to which it can be done. Ask with `dryRun` first.
@@ -161,26 +179,25 @@ pub(super) struct BulkView {
 ))]
 pub(super) async fn by_filter(state: State<Api>, by: By, body: Body<BulkForm>) -> Answer<BulkView> {
     by.who.need(Scope::Operate)?;
-    let BulkForm { command, filter, all, dry_run } = body.value;
+    let BulkForm { command, filter, all, dry_run, background } = body.value;
     if filter.is_empty() != all {
         let message = if all { "all jobs are meant, and a filter is given" } else { "no filter is given" };
         return Err(invalid(message, "send a filter, or \"all\": true, but not both"));
     }
-    let on = serde_json::to_string(&filter).unwrap_or_default();
+    let on = if all { "all".to_owned() } else { serde_json::to_string(&filter).unwrap_or_default() };
+    let asked = filter.clone();
     let filter = filter.into_filter()?;
     let matching = state.engine().count(&filter, COUNT_MAX).await?;
     let more = matching >= COUNT_MAX;
     if dry_run {
-        return ok(BulkView { matching, more, done: None });
+        return ok(BulkView { matching, more, done: None, operation: None });
     }
-    let command = match command {
-        BulkCommand::Cancel => Command::Cancel,
-        BulkCommand::Retry => Command::RetryNow,
-        BulkCommand::Redrive => Command::Redrive,
-        BulkCommand::Delete => Command::Delete,
-    };
-    let what = format!("jobs.{}_all", word(command));
-    let change = |engine: Engine| async move { Ok(engine.apply(command, &filter).await?) };
-    let done = by.steered(&state, &what, On::named(if all { "all" } else { &on }), change).await?;
-    ok(BulkView { matching, more, done: Some(done) })
+    let what = format!("jobs.{}_all", word(command.into()));
+    if background {
+        let begun = operations::Begun { command, asked, filter, matching, more, what, on };
+        return ok(BulkView { matching, more, done: None, operation: Some(begun.start(&state, by).await?) });
+    }
+    let change = |engine: Engine| async move { Ok(engine.apply(command.into(), &filter).await?) };
+    let done = by.steered(&state, &what, On::named(&on), change).await?;
+    ok(BulkView { matching, more, done: Some(done), operation: None })
 }

@@ -44,6 +44,8 @@ pub(super) struct GroupView {
     first_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     last_at: Timestamp,
+    /// How many died in each of 24 equal parts of the time from the first death of all listed groups until now.
+    trend: Vec<u64>,
 }
 
 /// How many.
@@ -74,6 +76,7 @@ pub(super) async fn groups(state: State<Api>, who: Who, query: Query<GroupsForm>
             newest: group.newest,
             first_at: group.first_at,
             last_at: group.last_at,
+            trend: group.trend.0.to_vec(),
         });
     }
     ok(views)

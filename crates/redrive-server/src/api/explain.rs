@@ -3,7 +3,7 @@
 use axum::extract::State;
 use redrive::{
     ExecutionDetail, Forecast, Job, JobId, NODE_LABEL, Reason, State as Standing, StateName, Timestamp,
-    forecast, span,
+    forecast, secs, span,
 };
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Envelope, Path, Refused, ok};
 use super::destinations::DestinationView;
-use super::held::Held;
+use super::held::{Held, coarse};
 use super::jobs::find;
 use super::views::last_error;
 use crate::door::{Refusal, Scope, Who};
@@ -166,23 +166,24 @@ fn step_view(step: Forecast, now: Timestamp) -> StepView {
 }
 
 fn summary(job: &Job, halt: Option<&str>, now: Timestamp) -> String {
+    let since = |at: Timestamp| span::format(coarse(now.since(at)));
     match (&job.state, halt) {
         (Standing::Waiting { .. }, Some(halt)) => format!("waiting: {halt}"),
         (Standing::Waiting { due_at, reason }, _) if *due_at <= now => {
-            format!(
-                "due since {}: {}; it starts when a place is free",
-                span::format(now.since(*due_at)),
-                why(*reason)
-            )
+            format!("due since {}: {}; it starts when a place is free", since(*due_at), why(*reason))
         }
         (Standing::Waiting { due_at, reason }, _) => {
-            format!("waiting for {} more: {}", span::format(due_at.since(now)), why(*reason))
+            let left = match due_at.since(now) {
+                left if left < secs(1) => "less than 1s".to_owned(),
+                left => span::format(coarse(left)),
+            };
+            format!("waiting for {left} more: {}", why(*reason))
         }
-        (Standing::Running { since }, _) => format!("running for {}", span::format(now.since(*since))),
-        (Standing::Succeeded { at }, _) => format!("finished {} ago", span::format(now.since(*at))),
-        (Standing::Cancelled { at }, _) => format!("cancelled {} ago", span::format(now.since(*at))),
+        (Standing::Running { since: at }, _) => format!("running for {}", since(*at)),
+        (Standing::Succeeded { at }, _) => format!("finished {} ago", since(*at)),
+        (Standing::Cancelled { at }, _) => format!("cancelled {} ago", since(*at)),
         (Standing::Dead { at, why }, _) => {
-            format!("dead for {} ({}): it needs a person", span::format(now.since(*at)), why.as_str())
+            format!("dead for {} ({}): it needs a person", since(*at), why.as_str())
         }
     }
 }

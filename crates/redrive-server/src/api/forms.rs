@@ -180,7 +180,7 @@ pub(super) fn policy_of(api: &Api, policy: Value) -> Result<Policy, Refusal> {
 }
 
 /// Which jobs. Everything given must hold.
-#[derive(Debug, Default, Deserialize, Serialize, IntoParams, ToSchema)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, IntoParams, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[into_params(parameter_in = Query)]
 pub(super) struct FilterForm {

@@ -140,7 +140,7 @@ impl Held {
 }
 
 /// Nobody minds the milliseconds of an hour.
-fn coarse(span: Duration) -> Duration {
+pub(super) fn coarse(span: Duration) -> Duration {
     Duration::from_secs(match span.as_secs() {
         seconds @ 0..3_600 => seconds,
         seconds @ 3_600..86_400 => seconds / 60 * 60,

@@ -138,6 +138,10 @@ pub(super) struct RetryView {
     id: JobId,
     task_id: String,
     task_type: String,
+    /// Whether it failed outside and was queued here for its retries.
+    queued: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    destination: Option<String>,
     /// Retries made.
     attempt_count: u32,
     /// Retries allowed; not given if they are only limited by time.
@@ -160,6 +164,8 @@ impl RetryView {
             id: job.id,
             task_id: job.extras().key.as_deref().map_or_else(|| job.id.to_string(), ToOwned::to_owned),
             task_type: job.kind.to_string(),
+            queued: job.origin == Origin::External,
+            destination: job.extras().destination.as_deref().map(ToOwned::to_owned),
             attempt_count: job.ledger.failures,
             max_attempts: job.policy.retries_allowed(job.origin),
             last_error,

@@ -41,19 +41,19 @@ pub fn chart(scenario: &Scenario, courses: &[Course]) -> String {
 }
 
 /// The time that is shown: until arrivals end, or the slowest of the first minutes after.
-pub(super) fn span_of(scenario: &Scenario, courses: &[Course]) -> usize {
+pub(crate) fn span_of(scenario: &Scenario, courses: &[Course]) -> usize {
     let shown = usize::try_from(scenario.arrivals_until().as_secs()).unwrap_or(usize::MAX).max(1);
     let longest = courses.iter().map(|course| course.loads.len()).max().unwrap_or(1);
     longest.clamp(1, shown)
 }
 
 /// Above this everything fails.
-pub(super) fn top_of(scenario: &Scenario) -> f64 {
+pub(crate) fn top_of(scenario: &Scenario) -> f64 {
     scenario.capacity.0.max(scenario.capacity_at(scenario.recovery())) * 1.5
 }
 
 /// The highest load of each part of the time.
-pub(super) fn columns_of(loads: &[u32], seconds: usize, columns: usize) -> Vec<u32> {
+pub(crate) fn columns_of(loads: &[u32], seconds: usize, columns: usize) -> Vec<u32> {
     (0..columns)
         .map(|column| {
             let (from, until) = (column * seconds / columns, (column + 1) * seconds / columns);

@@ -4,9 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use redrive::{
-    Attempt, Clock, Engine, Failure, NewJob, Payload, Policy, Queue, SqliteOptions, Tally, Timestamp,
-};
+use redrive::{Attempt, Clock, Engine, Failure, NewJob, Payload, Queue, SqliteOptions, Tally, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::course::{Count, Course};
@@ -45,7 +43,7 @@ async fn simulate(scenario: &Scenario, path: std::path::PathBuf, progress: &dyn 
     let clock = Clock::starting_at(BEGIN);
     let far = Far { service: Arc::new(Mutex::new(Service::new(scenario.clone()))), clock: clock.clone() };
     let handler = far.clone();
-    let policy = Policy::preset(&scenario.preset).map_err(|problem| anyhow!(problem))?;
+    let policy = scenario.policy().map_err(|problem| anyhow!(problem))?;
     let engine = Engine::builder(Stepwise::over(store, clock.clone()))
         .clock(clock.clone())
         .seed(scenario.seed)

@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(6 * 3_600);
 pub struct Scenario {
     /// The policy of our jobs, by name.
     pub preset: String,
+    /// The policy itself, if it has no name; goes before the name.
+    #[serde(skip)]
+    pub policy: Option<Policy>,
     /// Jobs that come in.
     pub arrivals: PerSecond,
     /// Jobs that wait at the beginning.
@@ -121,6 +124,7 @@ impl Default for Scenario {
     fn default() -> Scenario {
         Scenario {
             preset: "feed".to_owned(),
+            policy: None,
             arrivals: PerSecond(200.0),
             jobs: 0,
             capacity: PerSecond(300.0),
@@ -148,7 +152,7 @@ impl Scenario {
 
     /// What is wrong with it, in words that say what to write.
     pub fn problems(&self) -> Vec<String> {
-        let mut problems: Vec<String> = Policy::preset(&self.preset).err().into_iter().collect();
+        let mut problems: Vec<String> = self.policy().err().into_iter().collect();
         let mut check = |wrong: bool, problem: &str| problems.extend(wrong.then(|| problem.to_owned()));
         check(self.capacity.0 < 1.0, "capacity is to be 1/s or more");
         check(self.capacity_after.is_some_and(|rate| rate.0 < 1.0), "capacity_after is to be 1/s or more");
@@ -167,13 +171,25 @@ impl Scenario {
             self.errors.iter().any(|errors| !(0.0..=1.0).contains(&errors.share)),
             "share is to be between 0 and 1",
         );
-        let jobs = self.jobs as f64 + self.arrivals.0 * self.arrivals_until().as_secs_f64();
-        check(jobs > JOBS_MAX, "more than 5000000 jobs: write fewer arrivals, or a shorter outage");
+        check(
+            self.jobs_in_all() > JOBS_MAX,
+            "more than 5000000 jobs: write fewer arrivals, or a shorter outage",
+        );
         problems
     }
 
+    /// The policy of our jobs.
+    pub(super) fn policy(&self) -> Result<Policy, String> {
+        self.policy.clone().map_or_else(|| Policy::preset(&self.preset), Ok)
+    }
+
+    /// How many jobs there are, with those that come in.
+    pub(crate) fn jobs_in_all(&self) -> f64 {
+        self.jobs as f64 + self.arrivals.0 * self.arrivals_until().as_secs_f64()
+    }
+
     /// From when to when it is down.
-    pub(super) fn down(&self) -> impl Iterator<Item = (Duration, Duration)> + '_ {
+    pub(crate) fn down(&self) -> impl Iterator<Item = (Duration, Duration)> + '_ {
         self.outage.iter().map(|spell| {
             let begin = spell.begin.unwrap_or(if self.arrivals.0 > 0.0 { LEAD } else { Duration::ZERO });
             (begin, begin + spell.length)
@@ -202,7 +218,7 @@ impl Scenario {
     }
 
     /// How long jobs come in: whoever is done within a quarter more than the ideal time is not helped by their end.
-    pub(super) fn arrivals_until(&self) -> Duration {
+    pub(crate) fn arrivals_until(&self) -> Duration {
         let drain = self.ideal().map_or(span::hours(1), |ideal| ideal.mul_f64(1.25));
         let calm = self.errors.iter().map(|errors| errors.begin + errors.length).max().unwrap_or_default();
         let until = (self.recovery() + drain).max(calm) + CALM;

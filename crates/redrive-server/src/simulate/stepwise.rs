@@ -124,8 +124,8 @@ impl Store for Stepwise {
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         at_once(self.inner.counts())
     }
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        at_once(self.inner.groups(limit))
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
+        at_once(self.inner.groups(limit, now))
     }
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
         at_once(self.inner.activity(limit))

@@ -1,7 +1,8 @@
 //! What a person asks of jobs, one by one and by filter.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::client::within;
 use crate::ground::{Ground, id, millis};
 
 #[tokio::test]
@@ -115,6 +116,71 @@ async fn all_jobs_are_meant_only_if_that_is_said() {
     let done = ground.post("/jobs/commands", json!({ "command": "delete", "all": true })).await.data();
     assert_eq!(done["done"], 2);
     assert_eq!(ground.get("/jobs").await, json!({ "items": [] }));
+}
+
+/// So many jobs that wait for a day.
+async fn waiting(ground: &Ground, count: usize) {
+    for part in 0..count / 1_000 {
+        let jobs: Vec<Value> = (0..1_000)
+            .map(|n| json!({ "kind": "later", "key": format!("{part}-{n}"), "delay": "1d" }))
+            .collect();
+        ground.post("/jobs/bulk", json!(jobs)).await.data();
+    }
+}
+
+/// The operation when it has ended.
+async fn ended(ground: &Ground, operation: &str) -> Value {
+    within(async {
+        loop {
+            let view = ground.get(&format!("/operations/{operation}")).await;
+            if view["state"] != "running" {
+                return view;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_command_in_the_background_answers_at_once_and_tells_how_far_it_is() {
+    let ground = Ground::new().await;
+    waiting(&ground, 2_000).await;
+    let other = ground.enqueue(json!({ "kind": "other", "delay": "1d" })).await;
+    let asked = json!({ "command": "cancel", "filter": { "kind": "later" }, "background": true });
+    let begun = ground.post("/jobs/commands", asked).await.data();
+    assert_eq!((&begun["matching"], begun.get("done")), (&json!(2_000), None));
+    assert_eq!((&begun["operation"]["state"], &begun["operation"]["seen"]), (&json!("running"), &json!(0)));
+    let operation = id(&begun["operation"]);
+    let end = ended(&ground, &operation).await;
+    assert_eq!((&end["state"], &end["seen"], &end["done"]), (&json!("done"), &json!(2_000), &json!(2_000)));
+    assert_eq!(end["filter"], json!({ "kind": "later" }));
+    assert_eq!(ground.get("/stats").await["waiting"], 1);
+    assert_eq!(ground.state(&other).await, "waiting");
+    assert_eq!(id(&ground.get("/operations").await[0]), operation);
+    let audit = ground.get("/audit").await;
+    assert_eq!(
+        (&audit["items"][0]["what"], &audit["items"][0]["result"]),
+        (&json!("jobs.cancel_all"), &json!("done"))
+    );
+    let late = ground.post(&format!("/operations/{operation}/cancel"), json!({})).await;
+    assert_eq!(late.refused(), (409, "RETRY_CONFLICT".into()));
+}
+
+#[tokio::test]
+async fn an_operation_that_is_stopped_leaves_the_rest_as_it_was() {
+    let ground = Ground::new().await;
+    waiting(&ground, 6_000).await;
+    let asked = json!({ "command": "cancel", "filter": { "kind": "later" }, "background": true });
+    let operation = id(&ground.post("/jobs/commands", asked).await.data()["operation"]);
+    ground.post(&format!("/operations/{operation}/cancel"), json!({})).await.data();
+    let end = ended(&ground, &operation).await;
+    assert_eq!(end["state"], "stopped", "{end}");
+    let done = end["done"].as_u64().unwrap();
+    assert!(done < 6_000, "{end}");
+    assert_eq!(ground.get("/stats").await["waiting"], 6_000 - done);
+    let unknown = ground.post("/operations/019a8f3e-5c1d-7b42-9e6f-3d2a1b0c9d8e/cancel", json!({})).await;
+    assert_eq!(unknown.refused(), (404, "RETRY_NOT_FOUND".into()));
 }
 
 #[tokio::test]

@@ -39,6 +39,8 @@ async fn dead_jobs_are_counted_by_what_they_died_of() {
     assert_eq!(counts, [2, 1], "{groups}");
     assert_eq!((&groups[0]["newest"], &groups[0]["kind"]), (&json!(newest), &json!("mail")));
     assert_eq!(groups[0]["message"], "no such address 18");
+    let trend = groups[0]["trend"].as_array().unwrap();
+    assert_eq!((trend.len(), trend.iter().filter_map(Value::as_u64).sum::<u64>()), (24, 2), "{groups}");
     let group = groups[0]["group"].as_str().unwrap();
     let listed = ground.get(&format!("/dead?group={group}")).await;
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
@@ -108,6 +110,44 @@ async fn policies_have_names_and_can_be_tried() {
     assert_eq!(delays(&answer.data()), [1_000, 60_000]);
     let wrong = ground.post("/policies/preview", json!({ "policy": { "backof": {} } })).await;
     assert_eq!(wrong.refused(), (422, "RETRY_INVALID".into()));
+}
+
+#[tokio::test]
+async fn an_outage_is_tried_under_a_policy_beside_what_others_do() {
+    let ground = Ground::new().await;
+    let own = json!({ "name": "own", "backoff": { "kind": "fixed", "delay": "2s" }, "maxRetries": 5 });
+    let asked = json!({ "policy": own, "arrivalsPerSecond": 5, "capacityPerSecond": 20, "outage": "10s" });
+    let tried = ground.post("/policies/simulate", asked.clone()).await.data();
+    assert_eq!((&tried["downFrom"], &tried["downUntil"]), (&json!(60.0), &json!(70.0)));
+    let courses = tried["courses"].as_array().unwrap();
+    let names: Vec<&str> = courses.iter().map(|course| course["name"].as_str().unwrap()).collect();
+    assert_eq!((names[0], names.len()), ("redrive", 5), "{names:?}");
+    let calls = |course: &Value| course["callsWhileDown"].as_u64().unwrap();
+    assert!(calls(&courses[0]) < calls(&courses[1]), "{tried}");
+    let points = tried["seconds"].as_u64().unwrap().min(240);
+    for course in courses {
+        assert_eq!(course["callsPerSecond"].as_array().unwrap().len() as u64, points, "{course}");
+    }
+    let again = ground.post("/policies/simulate", asked).await.data();
+    assert_eq!(again, tried, "the same seed gives the same numbers");
+    let other =
+        json!({ "policy": "media", "arrivalsPerSecond": 5, "capacityPerSecond": 20, "outage": "10s" });
+    let other = ground.post("/policies/simulate", other).await.data();
+    assert_ne!(other["courses"][0], tried["courses"][0], "it is the policy that was asked for");
+    assert_eq!(other["courses"][1], tried["courses"][1]);
+    assert_eq!(ground.get("/stats").await["enqueued"], 0, "it leaves nothing behind");
+}
+
+#[tokio::test]
+async fn every_answer_says_what_time_it_is_to_the_millisecond() {
+    let ground = Ground::new().await;
+    for path in ["/stats", "/jobs/nonsense"] {
+        let before = redrive::Clock::system().now().as_millis();
+        let answer = ground.client.get(&api(path)).await;
+        let after = redrive::Clock::system().now().as_millis();
+        let said: i64 = answer.headers["redrive-time"].to_str().unwrap().parse().unwrap();
+        assert!((before..=after).contains(&said), "{said} is not between {before} and {after}");
+    }
 }
 
 #[tokio::test]

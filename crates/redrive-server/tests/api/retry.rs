@@ -37,6 +37,7 @@ async fn a_queued_retry_is_listed_under_the_names_that_were_asked_for() {
     let expected = json!({
         "id": queued["id"], "taskId": "movie-17", "taskType": "metadata_fetch", "attemptCount": 0,
         "maxAttempts": 4, "lastError": "TIMEOUT: no answer", "nextAttemptAt": job["dueAt"],
+        "queued": true,
         "timeUntilRetry": null,
     });
     assert_eq!(item, expected);

@@ -257,9 +257,9 @@ impl<S: Store + ?Sized> Store for Faulty<S> {
         self.leave(fate, answer).await
     }
 
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
         let fate = self.enter().await?;
-        let answer = self.inner.groups(limit).await;
+        let answer = self.inner.groups(limit, now).await;
         self.leave(fate, answer).await
     }
 

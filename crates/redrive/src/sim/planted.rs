@@ -431,8 +431,8 @@ impl<S: Store + ?Sized> Store for Planted<S> {
         Ok(counts)
     }
 
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        self.inner.groups(limit).await
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
+        self.inner.groups(limit, now).await
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

@@ -186,8 +186,8 @@ impl Store for MemoryStore {
         Ok(self.world().counts())
     }
 
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        Ok(self.world().groups(limit))
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
+        Ok(self.world().groups(limit, now))
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

@@ -369,8 +369,8 @@ impl Store for PostgresStore {
         self.inner.counts().await.map_err(Fault::into_error)
     }
 
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        self.inner.groups(limit).await.map_err(Fault::into_error)
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
+        self.inner.groups(limit, now).await.map_err(Fault::into_error)
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

@@ -277,8 +277,8 @@ impl Store for SqliteStore {
         self.writer.call(|core| Ok(core.counts())).await
     }
 
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        self.read(move |conn, _, _| read::groups(conn, limit)).await
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
+        self.read(move |conn, _, _| read::groups(conn, limit, now)).await
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {

@@ -269,8 +269,8 @@ impl Store for Moody {
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.there()?.counts().await
     }
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        self.there()?.groups(limit).await
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
+        self.there()?.groups(limit, now).await
     }
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
         self.there()?.activity(limit).await

@@ -105,8 +105,8 @@ impl<S: Store> Store for Gate<S> {
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.through().await.counts().await
     }
-    async fn groups(&self, limit: usize) -> Result<Vec<Group>> {
-        self.through().await.groups(limit).await
+    async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
+        self.through().await.groups(limit, now).await
     }
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
         self.through().await.activity(limit).await

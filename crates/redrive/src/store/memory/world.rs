@@ -12,7 +12,7 @@ use crate::job::{AttemptRecord, Ending, Job, JobId, Json, OnConflict, State};
 use crate::machine::{self, Admission, Command, Steer, Transition};
 use crate::operate::EditRecord;
 use crate::queue::OnRetry;
-use crate::stats::{ACTIVITY_MAX, Activity, Tally};
+use crate::stats::{ACTIVITY_MAX, Activity, Tally, Trend};
 use crate::store::{
     self, Call, Claim, ClaimId, Claimed, Enqueued, Filter, Group, HISTORY_FIRST, HISTORY_LAST, HolderId, How,
     Kinds, Lease, QueueCounts, Settled, Settlement, Want,
@@ -413,7 +413,7 @@ impl World {
         self.activity.drain(..excess);
     }
 
-    pub(super) fn groups(&self, limit: usize) -> Vec<Group> {
+    pub(super) fn groups(&self, limit: usize, now: Timestamp) -> Vec<Group> {
         let mut groups: BTreeMap<Option<&str>, Group> = BTreeMap::new();
         for row in self.rows.values() {
             let State::Dead { at, .. } = row.job.state else { continue };
@@ -424,6 +424,7 @@ impl World {
                 newest: row.job.id,
                 first_at: at,
                 last_at: at,
+                trend: Trend::default(),
             });
             group.count += 1;
             group.newest = row.job.id;
@@ -433,6 +434,15 @@ impl World {
         let mut groups: Vec<Group> = groups.into_values().collect();
         groups.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.fingerprint.cmp(&b.fingerprint)));
         groups.truncate(limit);
+        let Some(from) = groups.iter().map(|group| group.first_at).min() else { return groups };
+        let step = Trend::step_ms(from, now);
+        for row in self.rows.values() {
+            let State::Dead { at, .. } = row.job.state else { continue };
+            let fingerprint = row.attempts.last().and_then(|attempt| attempt.fingerprint.as_deref());
+            if let Some(group) = groups.iter_mut().find(|group| group.fingerprint.as_deref() == fingerprint) {
+                group.trend.count((at.as_millis() - from.as_millis()) / step, 1);
+            }
+        }
         groups
     }
 

@@ -14,7 +14,7 @@ use super::database::Argument;
 use super::fault::Fault;
 use crate::clock::Timestamp;
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
-use crate::stats::{ACTIVITY_MAX, Activity, Tally, What};
+use crate::stats::{ACTIVITY_MAX, Activity, Tally, Trend, What};
 use crate::store::{Filter, Group, JobDetail, Page, Paged, QueueCounts};
 
 impl Inner {
@@ -112,7 +112,7 @@ impl Inner {
     }
 
     /// Dead jobs by what they died of.
-    pub(super) async fn groups(&self, limit: usize) -> Result<Vec<Group>, Fault> {
+    pub(super) async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>, Fault> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         let rows = self.database.query(include_str!("groups.sql"), &[(&limit, Type::INT8)]).await?;
         let group = |row: &Row| -> Result<Group, Fault> {
@@ -122,9 +122,24 @@ impl Inner {
                 newest: super::codec::job_id(row.try_get(2)?),
                 first_at: Timestamp::from_millis(row.try_get(3)?),
                 last_at: Timestamp::from_millis(row.try_get(4)?),
+                trend: Trend::default(),
             })
         };
-        rows.iter().map(group).collect()
+        let mut groups: Vec<Group> = rows.iter().map(group).collect::<Result<_, _>>()?;
+        let Some(from) = groups.iter().map(|group| group.first_at).min() else { return Ok(groups) };
+        // No fingerprint is empty: the empty one stands for those who have none.
+        let listed: Vec<String> =
+            groups.iter().map(|group| group.fingerprint.clone().unwrap_or_default()).collect();
+        let (from, step) = (from.as_millis(), Trend::step_ms(from, now));
+        let arguments: [Argument<'_>; 3] =
+            [(&from, Type::INT8), (&step, Type::INT8), (&listed, Type::TEXT_ARRAY)];
+        for row in &self.database.query(include_str!("deaths.sql"), &arguments).await? {
+            let place = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
+            if let Some(group) = place.checked_sub(1).and_then(|place| groups.get_mut(place)) {
+                group.trend.count(row.try_get(1)?, u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0));
+            }
+        }
+        Ok(groups)
     }
 
     /// The records of a shelf.

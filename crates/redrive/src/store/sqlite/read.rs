@@ -12,7 +12,7 @@ use super::core::{Core, SharedRunning};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind};
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
-use crate::stats::{Activity, What};
+use crate::stats::{Activity, Trend, What};
 use crate::store::{Ended, Filter, Group, JobDetail, Page, Paged};
 
 /// How those of these jobs ended that are final.
@@ -193,7 +193,7 @@ pub(super) fn records(conn: &Connection, shelf: &str) -> Result<Vec<(String, Jso
 }
 
 /// Dead jobs by what they died of.
-pub(super) fn groups(conn: &Connection, limit: usize) -> Result<Vec<Group>, Fault> {
+pub(super) fn groups(conn: &Connection, limit: usize, now: Timestamp) -> Result<Vec<Group>, Fault> {
     let mut statement = conn.prepare_cached(include_str!("groups.sql"))?;
     let mut rows = statement.query([i64::try_from(limit).unwrap_or(i64::MAX)])?;
     let mut groups = Vec::new();
@@ -205,7 +205,19 @@ pub(super) fn groups(conn: &Connection, limit: usize) -> Result<Vec<Group>, Faul
             newest,
             first_at: Timestamp::from_millis(row.get(4)?),
             last_at: Timestamp::from_millis(row.get(5)?),
+            trend: Trend::default(),
         });
+    }
+    let Some(from) = groups.iter().map(|group| group.first_at).min() else { return Ok(groups) };
+    let listed: Vec<Option<&str>> = groups.iter().map(|group| group.fingerprint.as_deref()).collect();
+    let listed = serde_json::to_string(&listed).expect("a list of strings can be written");
+    let mut statement = conn.prepare_cached(include_str!("deaths.sql"))?;
+    let mut rows = statement.query(rusqlite::params![from.as_millis(), Trend::step_ms(from, now), listed])?;
+    while let Some(row) = rows.next()? {
+        let group = usize::try_from(row.get::<_, i64>(0)?).ok().and_then(|at| groups.get_mut(at));
+        if let Some(group) = group {
+            group.trend.count(row.get(1)?, row.get::<_, i64>(2)?.unsigned_abs());
+        }
     }
     Ok(groups)
 }

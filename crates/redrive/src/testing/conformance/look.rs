@@ -7,6 +7,7 @@ use crate::job::{JobId, NewJob, StateName};
 use crate::machine::Command;
 use crate::outcome::{Failure, Outcome};
 use crate::span::secs;
+use crate::stats::{TREND_PARTS, Trend};
 use crate::stats::{Tally, What};
 use crate::store::{Filter, Group, Page, Store};
 
@@ -131,16 +132,29 @@ pub async fn dead_jobs_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
         kit.end(&held, outcome).await;
         kit.advance(secs(1));
     }
-    let group = |outcome: Outcome, count, newest, first: u64, last: u64| {
+    // A second after the fourth death: of 24 parts, each is the 24th of four seconds and a bit.
+    let now = began + secs(4);
+    let group = |outcome: Outcome, count, newest, times: &[u64]| {
         let Outcome::Failed(failure) = outcome else { panic!("it is a failure") };
         let fingerprint = Some(failure.fingerprint("mail"));
-        Group { fingerprint, count, newest, first_at: began + secs(first), last_at: began + secs(last) }
+        let mut trend = Trend::default();
+        for time in times {
+            trend.0[usize::try_from(time * 1_000 / (4_000 / 24 + 1)).expect("it is small")] += 1;
+        }
+        let at = |time: Option<&u64>| began + secs(*time.expect("somebody died"));
+        Group { fingerprint, count, newest, first_at: at(times.first()), last_at: at(times.last()), trend }
     };
-    let groups = [group(fatal(), 2, jobs[2], 0, 2), group(other(), 1, jobs[1], 1, 1)];
-    assert_eq!(kit.store.groups(9).await.expect("they can be counted"), groups);
-    assert_eq!(kit.store.groups(1).await.expect("they can be counted"), groups[..1]);
+    let groups = [group(fatal(), 2, jobs[2], &[0, 2]), group(other(), 1, jobs[1], &[1])];
+    assert_eq!(kit.store.groups(9, now).await.expect("they can be counted"), groups);
+    assert_eq!(kit.store.groups(1, now).await.expect("they can be counted"), groups[..1]);
     kit.steer(Command::Redrive, jobs[1]).await;
-    assert_eq!(kit.store.groups(9).await.expect("they can be counted"), groups[..1]);
+    assert_eq!(kit.store.groups(9, now).await.expect("they can be counted"), groups[..1]);
+    let ahead = kit.store.groups(1, began + secs(1)).await.expect("they can be counted");
+    assert_eq!(
+        ahead[0].trend.0[TREND_PARTS - 1],
+        1,
+        "what is dated after now is in the last part: {ahead:?}"
+    );
 }
 
 pub async fn counts_say_how_many_jobs_are_where(store: Arc<dyn Store>) {
