@@ -69,7 +69,7 @@ fn every_operation_has_a_name_of_its_own_a_tag_and_a_sentence() {
         assert_eq!(said["tags"].as_array().map(Vec::len), Some(1), "{operation}");
         assert!(said["summary"].as_str().is_some_and(|text| !text.is_empty()), "{operation}");
     }
-    assert_eq!(names.len(), 65);
+    assert_eq!(names.len(), 69);
 }
 
 #[test]
@@ -104,7 +104,9 @@ fn every_operation_says_how_it_refuses() {
             let reads_the_store = !operation.contains("/policies/")
                 && !operation.ends_with("/classify")
                 && !operation.ends_with("/healthz");
-            assert_eq!(unavailable.is_object(), reads_the_store, "{operation}: 503");
+            // One simulation at a time: whoever comes second is asked to come again.
+            let may_be_busy = operation.ends_with("/policies/simulate");
+            assert_eq!(unavailable.is_object(), reads_the_store || may_be_busy, "{operation}: 503");
         }
     }
 }

@@ -103,7 +103,7 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
         }
     };
     let (history, ledger) = carried_over(new.history, now);
-    let reason = if ledger.failures > 0 { Reason::Backoff } else { reason };
+    let reason = if ledger.failures > 0 && reason == Reason::Scheduled { Reason::Backoff } else { reason };
     let job = Job {
         id,
         seq: 0,

@@ -68,6 +68,11 @@ pub trait Store: Send + Sync + 'static {
     /// Writes what attempts came to. Answers for each whether it still counted. Asks no clock: what finished while the
     /// store was away still counts. A call that is repeated names again what it has claimed again.
     async fn settle(&self, settlements: Arc<Vec<Settlement>>) -> Result<Vec<Settled>>;
+    /// Whether this lease was ever given. Asked of one that comes from outside, whose parts may be another's; a store that
+    /// looks at that in [`Store::settle`] need not answer.
+    async fn was_given(&self, _lease: &Lease) -> Result<bool> {
+        Ok(true)
+    }
     /// How many such calls at once are worth having.
     fn settlers(&self) -> usize {
         1

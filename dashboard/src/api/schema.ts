@@ -5,7 +5,7 @@ export type AttemptView = { attempt: number; endedAt: string; ending: string; fa
 export type AuditView = { at: string; detail: string; id: string; jobId?: string | null; on: string; result: string; token?: string | null; what: string; who: string };
 export type BulkCommand = "cancel" | "retry" | "redrive" | "delete";
 export type BulkForm = { all?: boolean; background?: boolean; command: BulkCommand; dryRun?: boolean; filter?: FilterForm };
-export type BulkView = { done?: number | null; matching: number; more: boolean; operation?: null | OperationView };
+export type BulkView = { done?: number | null; matching: number; more: boolean; operation?: OperationView | null };
 export type Cancelled = { id: string };
 export type ClassView = { class: string; group: string; retryable: boolean; rule: string };
 export type ClassifyForm = { code?: string | null; message: string; policy?: unknown; status?: number | null };
@@ -109,7 +109,7 @@ export interface Routes {
   "GET /api/v1/jobs": { path: {  }; query: { state?: string; kind?: string; queue?: string; destination?: string; key?: string; label?: string; group?: string; parent?: string; from?: string; until?: string; limit?: number; cursor?: string }; body: undefined; data: { items: Array<{ attempt: number; crashes: number; createdAt: string; deadline?: string | null; destination?: string | null; dueAt?: string | null; failures: number; finishedAt?: string | null; generation: number; holds: number; id: string; interruptions: number; key?: string | null; kind: string; labels: Record<string, string>; orderingKey?: string | null; parent?: string | null; payload?: unknown; policy: unknown; priority: number; queue: string; reason?: string | null; retriesAllowed?: number | null; runningSince?: string | null; snoozes: number; startBy?: string | null; state: string; timeout?: string | null; why?: string | null }>; nextCursor?: string | null } };
   "POST /api/v1/jobs": { path: {  }; query: {  }; body: JobForm; data: { deduplicated: boolean; id: string; replaced: boolean; state: string } };
   "POST /api/v1/jobs/bulk": { path: {  }; query: {  }; body: Array<JobForm>; data: Array<EnqueuedView | { error: EntryError }> };
-  "POST /api/v1/jobs/commands": { path: {  }; query: {  }; body: BulkForm; data: { done?: number | null; matching: number; more: boolean; operation?: null | OperationView } };
+  "POST /api/v1/jobs/commands": { path: {  }; query: {  }; body: BulkForm; data: { done?: number | null; matching: number; more: boolean; operation?: OperationView | null } };
   "DELETE /api/v1/jobs/{id}": { path: { id: string }; query: {  }; body: undefined; data: { id: string } };
   "GET /api/v1/jobs/{id}": { path: { id: string }; query: { wait?: string }; body: undefined; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };
   "PATCH /api/v1/jobs/{id}": { path: { id: string }; query: {  }; body: EditForm; data: JobView & { attempts: Array<AttemptView>; edits: Array<EditView>; lastError?: string | null; output?: unknown } };

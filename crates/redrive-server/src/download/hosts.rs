@@ -47,7 +47,10 @@ impl Hosts {
     /// whoever waits for one host takes no place from another's.
     pub(super) async fn enter(&self, host: &str, turn: Turn) -> Permit {
         loop {
-            self.clock.sleep_until(self.shut_until(host)).await;
+            let shut_until = self.shut_until(host);
+            if shut_until > self.clock.now() {
+                self.clock.sleep_until(shut_until).await;
+            }
             let host_place = self.places_of(host).take(turn).await;
             let closed = "semaphores here are never closed";
             let _place = self.places.clone().acquire_owned().await.expect(closed);

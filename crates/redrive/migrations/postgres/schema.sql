@@ -701,13 +701,18 @@ BEGIN
     EXECUTE format('SELECT count(*) FROM redrive.jobs_%s', v_name) INTO v_before;
     FOREACH v_table IN ARRAY ARRAY['done', 'attempts', 'jobs'] LOOP
         v_kept := CASE v_table
-            WHEN 'done' THEN format('d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END OR redrive.is_needed(d.id)',
-                                    p_cancelled, p_succeeded)
-            ELSE 'EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = d.seq)
+            -- One question for the whole day: which jobs belong to one that has not come to its end?
+            WHEN 'done' THEN format('LEFT JOIN (SELECT j.id FROM redrive.jobs AS j
+                                                WHERE j.parent IN (SELECT l.id FROM redrive.live AS l
+                                                                   UNION ALL SELECT x.id FROM redrive.dead AS x)
+                                               ) AS needed ON needed.id = d.id
+                                     WHERE d.finished_at > CASE WHEN d.cancelled THEN %s ELSE %s END
+                                        OR needed.id IS NOT NULL', p_cancelled, p_succeeded)
+            ELSE 'WHERE EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.dead AS l WHERE l.seq = d.seq)
                   OR EXISTS (SELECT 1 FROM redrive.done AS l WHERE l.seq = d.seq)'
         END;
-        EXECUTE format('CREATE TEMPORARY TABLE redrive_kept ON COMMIT DROP AS SELECT d.* FROM redrive.%s_%s AS d WHERE %s',
+        EXECUTE format('CREATE TEMPORARY TABLE redrive_kept ON COMMIT DROP AS SELECT d.* FROM redrive.%s_%s AS d %s',
                        v_table, v_name, v_kept);
         EXECUTE format('DROP TABLE redrive.%s_%s', v_table, v_name);
         EXECUTE format('INSERT INTO redrive.%s SELECT * FROM redrive_kept', v_table);
@@ -775,6 +780,7 @@ CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(n bigint, state text, 
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
     RETURN QUERY
@@ -1080,6 +1086,7 @@ CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_ba
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_after bigint[];  v_at bigint[];
@@ -1857,6 +1864,20 @@ BEGIN
     RETURN v_wrong;
 END $_$;
 
+CREATE FUNCTION redrive.running_by_queue() RETURNS TABLE(queue integer, jobs bigint)
+    LANGUAGE plpgsql STABLE
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT l.queue, count(*) FROM redrive.running AS r JOIN redrive.live AS l ON l.seq = r.seq AND l.attempt = r.attempt
+    GROUP BY l.queue;
+END $$;
+
 CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[], p_ids uuid[], p_queues integer[], p_failures integer[], p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[], p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[], p_w_expires bigint[], p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[], p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[], p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[], p_f_fingerprint text[], p_f_key text[], p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[], p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[], p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[], p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -2068,6 +2089,8 @@ BEGIN
         v_answer := CASE v_job.to_state
             WHEN 'cancelled' THEN redrive.cancel_one(v_job.seq, v_job.id, v_job.state, v_job.attempt, v_job.at,
                                                      v_job.started_at, v_job.key, v_job.ordering_key)
+            WHEN 'again' THEN redrive.take_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.at, v_job.started_at,
+                                                    v_job.deadline, v_job.reason)
             WHEN 'waiting' THEN redrive.hasten_one(v_job.seq, v_job.attempt, v_job.at, v_job.reason)
             WHEN 'back' THEN redrive.bring_back_one(v_job.seq, v_job.id, v_job.attempt, v_job.key, v_job.stand,
                                                     v_job.deadline, v_job.start_by, v_job.revived_at)
@@ -2087,6 +2110,33 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
+END $$;
+
+CREATE FUNCTION redrive.take_back_one(p_seq bigint, p_id uuid, p_attempt integer, p_at bigint, p_started bigint, p_expires bigint, p_reason text) RETURNS text
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_claim uuid;
+BEGIN
+    SELECT r.claim INTO v_claim FROM redrive.running AS r
+    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt;
+    PERFORM 1 FROM redrive.claims AS c WHERE c.id = v_claim FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.live AS l
+    SET attempt = p_attempt + 1, interruptions = l.interruptions + 1, due_at = p_at, expires_at = p_expires, reason = p_reason
+    WHERE l.seq = p_seq AND l.attempt = p_attempt;
+    IF NOT FOUND THEN
+        RETURN 'changed';
+    END IF;
+    UPDATE redrive.claims AS c SET lost = c.lost || p_seq, lost_jobs = c.lost_jobs || p_id WHERE c.id = v_claim;
+    INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, next_at)
+    VALUES (p_seq, p_attempt + 1, p_started, p_at, 'interrupted', p_at);
+    RETURN 'done';
 END $$;
 
 CREATE FUNCTION redrive.take_turn(p_queue integer, p_key text, p_seq bigint, p_let_pass boolean, p_running text[], p_now bigint, OUT goes boolean, OUT freed boolean) RETURNS record

@@ -124,7 +124,10 @@ impl Engine {
         let Some(detail) = self.inner.store.get(lease.job).await? else { return Ok(Settled::Refused) };
         let job = detail.job;
         let State::Running { since } = job.state else { return Ok(Settled::Refused) };
-        if !lease.is_for(&job) || lease.attempt != job.ledger.attempt {
+        if !lease.is_for(&job)
+            || lease.attempt != job.ledger.attempt
+            || !self.inner.store.was_given(&lease).await?
+        {
             return Ok(Settled::Refused);
         }
         self.settle_lease(lease, job, outcome, since).await

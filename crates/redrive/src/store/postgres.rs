@@ -35,7 +35,7 @@ use self::database::Database;
 use self::fault::Fault;
 use super::{
     Call, Claim, Claimed, Destinations, Ended, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
-    Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
+    Lease, Operations, PAGE_MAX, Page, Paged, QueueCounts, Renewal, Settled, Settlement, Store,
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
@@ -306,6 +306,10 @@ impl Store for PostgresStore {
             self.inner.woke();
         }
         Ok(answers)
+    }
+
+    async fn was_given(&self, lease: &Lease) -> Result<bool> {
+        self.inner.was_given(lease).await.map_err(Fault::into_error)
     }
 
     fn settlers(&self) -> usize {

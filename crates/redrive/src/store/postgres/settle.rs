@@ -85,6 +85,16 @@ impl Inner {
         Err(Fault::Changed)
     }
 
+    /// Whether a claim lists this job at this attempt. What a claim lists never changes; that it is still there is seen
+    /// when the lease is settled.
+    pub(super) async fn was_given(&self, lease: &Lease) -> Result<bool, Fault> {
+        let (claim, attempt) = (Uuid::from_u128(lease.claim.0), as_i32(lease.attempt));
+        let arguments: [Argument<'_>; 3] =
+            [(&claim, Type::UUID), (&lease.seq, Type::INT8), (&attempt, Type::INT4)];
+        let rows = self.database.query(include_str!("was_given.sql"), &arguments).await?;
+        Ok(only(&rows)?.try_get(0)?)
+    }
+
     /// Which of these leases are lost.
     async fn lost(&self, settlements: &[Settlement], open: &[usize]) -> Result<Vec<usize>, Fault> {
         let leases: Vec<&Lease> = open.iter().map(|n| &settlements[*n].lease).collect();
