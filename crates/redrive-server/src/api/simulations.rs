@@ -58,7 +58,7 @@ pub(super) struct SimulateForm {
     outage: Option<Span>,
     /// The same seed gives the same numbers.
     #[serde(default = "one")]
-    #[schema(default = 1)]
+    #[schema(default = 1, format = "int64", maximum = 4_294_967_295_u32)]
     seed: u32,
 }
 
