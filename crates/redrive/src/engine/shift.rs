@@ -60,8 +60,10 @@ pub(super) struct Desk {
     pub(super) settling: AtomicUsize,
     /// Something ended: a place is free, or a settlement is written.
     pub(super) ended: Notify,
-    /// Something runs after nothing did: from now on the lease must be renewed.
+    /// Something runs after nothing did: from now on the lease must be renewed in time.
     busy: Notify,
+    /// Upkeep is to look now.
+    look: Notify,
     dead: Stop,
     /// No more is begun.
     pub(super) closing: AtomicBool,
@@ -130,6 +132,7 @@ impl Shift {
             settling: AtomicUsize::new(0),
             ended: Notify::new(),
             busy: Notify::new(),
+            look: Notify::new(),
             dead: Stop::default(),
             closing: AtomicBool::new(false),
             registering: tokio::sync::Mutex::default(),
@@ -275,7 +278,15 @@ impl Desk {
 
     /// Makes upkeep look now, and find out when to look next.
     pub(super) fn look_after_leases(&self) {
-        self.busy.notify_one();
+        self.look.notify_one();
+    }
+
+    pub(super) async fn asked_to_look(&self) {
+        self.look.notified().await;
+    }
+
+    pub(super) fn renewed_at(&self) -> Timestamp {
+        self.holder.lock().unwrap_or_else(PoisonError::into_inner).renewed_at
     }
 
     pub(super) async fn became_busy(&self) {

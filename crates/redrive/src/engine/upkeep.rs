@@ -18,7 +18,7 @@ const PRUNE_CHUNK: usize = 500;
 
 pub(super) async fn run(desk: Arc<Desk>) {
     let inner = desk.inner.clone();
-    let mut watch = Watch { answering_since: inner.clock.now() };
+    let mut watch = Watch::since(inner.clock.now());
     let mut prune_at = inner.clock.now();
     loop {
         let now = inner.clock.now();
@@ -35,11 +35,15 @@ pub(super) async fn run(desk: Arc<Desk>) {
             prune_at = inner.clock.now() + PRUNE_EVERY;
         }
         // Whoever registers after this look has a lease of its own, so the next look comes before that is over.
-        let pause = if desk.is_busy() { inner.lease / 3 } else { inner.lease };
-        let look_at = next_expiry.filter(|at| *at > now).unwrap_or(Timestamp::MAX).min(now + pause);
-        tokio::select! { biased;
-            () = desk.became_busy() => {}
-            () = inner.clock.sleep_until(look_at) => {}
+        let look_at = next_expiry.filter(|at| *at > now).unwrap_or(Timestamp::MAX).min(now + inner.lease);
+        loop {
+            // Whatever begins was claimed with a lease that is fresh: it need not be renewed because of that.
+            let look_at = if desk.is_busy() { look_at.min(watch.renew_at(&desk)) } else { look_at };
+            tokio::select! { biased;
+                () = desk.asked_to_look() => break,
+                () = desk.became_busy() => {}
+                () = inner.clock.sleep_until(look_at) => break,
+            }
         }
     }
 }
@@ -48,12 +52,24 @@ pub(super) async fn run(desk: Arc<Desk>) {
 struct Watch {
     /// Since when the store has answered without a break. Others may have been unable to renew while it did not.
     answering_since: Timestamp,
+    /// When it was last tried to renew one's own.
+    tried_at: Timestamp,
 }
 
 impl Watch {
+    fn since(now: Timestamp) -> Watch {
+        Watch { answering_since: now, tried_at: Timestamp::EPOCH }
+    }
+
+    /// When one's own lease is to be renewed next, if something runs then.
+    fn renew_at(&self, desk: &Desk) -> Timestamp {
+        desk.renewed_at().max(self.tried_at) + desk.inner.lease / 3
+    }
+
     /// Answers when the next lease will be over if nobody renews it.
     async fn look(&mut self, desk: &Desk, now: Timestamp) -> Result<Option<Timestamp>> {
-        if desk.is_busy() {
+        if desk.is_busy() && self.renew_at(desk) <= now {
+            self.tried_at = now;
             renew(desk).await;
         }
         let expiry = desk.inner.store.expired(now).await?;
@@ -75,7 +91,7 @@ impl Watch {
 /// Ends the holders that are known to be gone and need not be waited for.
 pub(super) async fn end_the_gone(desk: &Desk) -> Result<()> {
     let now = desk.inner.clock.now();
-    Watch { answering_since: now }.look(desk, now).await.map(drop)
+    Watch::since(now).look(desk, now).await.map(drop)
 }
 
 /// Ends a holder: a crash for each job it still held.

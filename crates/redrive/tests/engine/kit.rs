@@ -137,6 +137,7 @@ pub(super) struct Moody {
     settled: watch::Sender<usize>,
     settles: watch::Sender<bool>,
     refused: AtomicUsize,
+    renewed: AtomicUsize,
 }
 
 impl Moody {
@@ -153,6 +154,7 @@ impl Moody {
             settled: watch::Sender::new(0),
             settles: watch::Sender::new(true),
             refused: AtomicUsize::new(0),
+            renewed: AtomicUsize::new(0),
         })
     }
 
@@ -176,6 +178,11 @@ impl Moody {
     /// How often it did not answer.
     pub(super) fn refused(&self) -> usize {
         self.refused.load(Ordering::SeqCst)
+    }
+
+    /// How often it was asked to renew a lease.
+    pub(super) fn renewed(&self) -> usize {
+        self.renewed.load(Ordering::SeqCst)
     }
 
     fn there(&self) -> Result<&dyn Store> {
@@ -232,6 +239,7 @@ impl Store for Moody {
         Ok(settled)
     }
     async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal> {
+        self.renewed.fetch_add(1, Ordering::SeqCst);
         if self.cannot_renew.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Unavailable, "the renewal is lost on its way"));
         }

@@ -98,6 +98,23 @@ async fn an_engine_that_lost_its_lease_goes_on_under_a_new_one() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lease_is_renewed_as_time_passes_and_not_with_every_job() {
+    let store = Moody::new();
+    let (builder, _) = paused_on(store.clone());
+    let engine = builder.lease(secs(30)).handle(|_: Attempt<Task>| async {}).build().unwrap();
+    let mut events = engine.events();
+    let running = start(&engine);
+    for n in 0..100 {
+        engine.enqueue(task(&format!("number {n}"))).await.unwrap();
+        wait_for(&mut events, is_success).await;
+        tokio::time::sleep(secs(1)).await;
+    }
+    let renewed = store.renewed();
+    running.stop().await.unwrap();
+    assert!((5..=12).contains(&renewed), "{renewed} renewals of half a minute each in 100 seconds");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_long_attempt_keeps_its_lease_as_long_as_its_process_lives() {
     let store = Arc::new(MemoryStore::new());
     let (builder, clock) = paused_on(store.clone());
