@@ -166,7 +166,7 @@ END $$;
 CREATE FUNCTION redrive.admit(p_lanes integer[], p_limits jsonb, p_jobs jsonb) RETURNS TABLE (job uuid, how text)
 LANGUAGE plpgsql AS $$
 DECLARE
-    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;
+    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;  v_created integer[] := '{}';
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -192,9 +192,11 @@ BEGIN
         SELECT a.job, a.how INTO job, how FROM redrive.admit_one(v_job) AS a;
         RETURN NEXT;
         IF how = 'created' THEN
-            INSERT INTO redrive.tallies (queue, counts) VALUES ((v_job ->> 'queue')::integer, '{"enqueued": 1}');
+            v_created := v_created || (v_job ->> 'queue')::integer;
         END IF;
     END LOOP;
+    INSERT INTO redrive.tallies (queue, counts)
+    SELECT c.queue, jsonb_build_object('enqueued', count(*)) FROM unnest(v_created) AS c (queue) GROUP BY c.queue;
 END $$;
 
 -- The same, but the second time under the same key, what was answered the first time. Whoever comes second waits for

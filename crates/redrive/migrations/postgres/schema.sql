@@ -4,7 +4,7 @@ CREATE FUNCTION redrive.admit(p_lanes integer[], p_limits jsonb, p_jobs jsonb) R
     LANGUAGE plpgsql
     AS $$
 DECLARE
-    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;
+    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;  v_created integer[] := '{}';
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -30,9 +30,11 @@ BEGIN
         SELECT a.job, a.how INTO job, how FROM redrive.admit_one(v_job) AS a;
         RETURN NEXT;
         IF how = 'created' THEN
-            INSERT INTO redrive.tallies (queue, counts) VALUES ((v_job ->> 'queue')::integer, '{"enqueued": 1}');
+            v_created := v_created || (v_job ->> 'queue')::integer;
         END IF;
     END LOOP;
+    INSERT INTO redrive.tallies (queue, counts)
+    SELECT c.queue, jsonb_build_object('enqueued', count(*)) FROM unnest(v_created) AS c (queue) GROUP BY c.queue;
 END $$;
 
 CREATE FUNCTION redrive.admit_in_transaction(p_job jsonb, OUT job uuid, OUT how text) RETURNS record
@@ -346,7 +348,7 @@ BEGIN
     RETURN 'done';
 END $$;
 
-CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[], p_suspect boolean, p_now bigint, p_kinds text[], p_limited text[], p_gates jsonb, OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT gates text, OUT moved text[]) RETURNS record
+CREATE FUNCTION redrive.claim(p_holder uuid, p_batch uuid, p_alone uuid, p_queues text[], p_limits integer[], p_let_pass boolean[], p_suspect boolean, p_now bigint, p_kinds text[], p_limited text[], p_gates jsonb, OUT answer text, OUT next_due bigint, OUT alone_at integer, OUT gates text, OUT moved text[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT alone bigint, OUT alone_attempt integer) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -360,10 +362,11 @@ DECLARE
     -- looked through again four times a second if there is room left, and once if not; for at most a tenth of the time.
     c_late   CONSTANT bigint := 100;
     c_held   CONSTANT integer := 1000;
-    v_seqs bigint[] := '{}';  v_attempts integer[] := '{}';  v_ordered boolean := false;
-    -- As long as all of them are fresh.
-    v_ids uuid[] := '{}';  v_dues bigint[] := '{}';
-    v_alone bigint;  v_alone_attempt integer;  v_alone_ordered boolean := false;
+    -- While an answer is on its way the lane is locked, and a frozen client does not take it: it must fit into a socket.
+    c_short  CONSTANT integer := 100;
+    v_ordered boolean := false;  v_alone_ordered boolean := false;
+    -- As long as all of them are fresh, as are the due times.
+    v_ids uuid[] := '{}';
     v_suspect boolean := p_suspect;
     v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
@@ -391,6 +394,9 @@ BEGIN
     END IF;
     answer := 'new';
     moved := '{}';
+    seqs := '{}';
+    attempts := '{}';
+    dues := '{}';
     IF p_gates IS NOT NULL THEN
         SELECT * INTO g_names, g_calls, g_retries, g_full FROM redrive.granted(p_gates);
         g_firsts := array_fill(0, ARRAY[cardinality(g_names)]);
@@ -405,7 +411,8 @@ BEGIN
         v_room := p_limits[i];
         v_running := NULL;
         -- Out of time, held or not, due or not: they are claimed in order to be buried.
-        IF v_room > 0 THEN
+        IF v_room > 0 AND EXISTS (
+            SELECT 1 FROM redrive.live AS l WHERE l.queue = v_queue.id AND l.expires_at <= p_now) THEN
             FOR v_row IN
                 SELECT l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key, l.line
                 FROM redrive.live AS l
@@ -416,11 +423,11 @@ BEGIN
                 CONTINUE WHEN v_row.suspect AND NOT v_suspect;
                 IF v_row.suspect THEN
                     v_suspect := false;
-                    v_alone := v_row.seq;  v_alone_attempt := v_row.attempt;
+                    alone := v_row.seq;  alone_attempt := v_row.attempt;
                     v_alone_ordered := v_row.ordering_key IS NOT NULL;
-                    alone_at := cardinality(v_seqs);
+                    alone_at := cardinality(seqs);
                 ELSE
-                    v_seqs := v_seqs || v_row.seq;  v_attempts := v_attempts || v_row.attempt;
+                    seqs := seqs || v_row.seq;  attempts := attempts || v_row.attempt;
                     v_ordered := v_ordered OR v_row.ordering_key IS NOT NULL;
                 END IF;
                 IF v_row.ordering_key IS NOT NULL THEN
@@ -445,11 +452,11 @@ BEGIN
             g_left[g] := v_line.more;
             IF v_line.alone IS NOT NULL THEN
                 v_suspect := false;
-                v_alone := v_line.alone;  v_alone_attempt := v_line.alone_attempt;
+                alone := v_line.alone;  alone_attempt := v_line.alone_attempt;
                 v_alone_ordered := v_line.ordered;
-                alone_at := cardinality(v_seqs) + cardinality(v_line.seqs);
+                alone_at := cardinality(seqs) + cardinality(v_line.seqs);
             END IF;
-            v_seqs := v_seqs || v_line.seqs;  v_attempts := v_attempts || v_line.attempts;
+            seqs := seqs || v_line.seqs;  attempts := attempts || v_line.attempts;
             v_ordered := v_ordered OR v_line.ordered;
             g_firsts[g] := g_firsts[g] + v_line.firsts;  g_again[g] := g_again[g] + v_line.again;
             g_calls[g] := g_calls[g] - v_line.firsts - v_line.again;  g_retries[g] := g_retries[g] - v_line.again;
@@ -491,10 +498,10 @@ BEGIN
                 v_free := coalesce(cardinality(v_found.seqs), 0);
                 IF NOT coalesce(v_found.special, false) THEN
                     v_taken := least(v_room, v_free);
-                    v_seqs := v_seqs || v_found.seqs[1:v_taken];
-                    v_attempts := v_attempts || v_found.attempts[1:v_taken];
+                    seqs := seqs || v_found.seqs[1:v_taken];
+                    attempts := attempts || v_found.attempts[1:v_taken];
                     IF v_found.fresh THEN
-                        v_ids := v_ids || v_found.ids[1:v_taken];  v_dues := v_dues || v_found.dues[1:v_taken];
+                        v_ids := v_ids || v_found.ids[1:v_taken];  dues := dues || v_found.dues[1:v_taken];
                     END IF;
                     v_room := v_room - v_taken;
                     v_at := CASE WHEN v_taken < v_free THEN ARRAY[v_found.dues[v_taken], v_found.seqs[v_taken]]
@@ -554,11 +561,11 @@ BEGIN
                         END IF;
                         IF v_found.suspects[j] THEN
                             v_suspect := false;
-                            v_alone := v_found.seqs[j];  v_alone_attempt := v_found.attempts[j];
+                            alone := v_found.seqs[j];  alone_attempt := v_found.attempts[j];
                             v_alone_ordered := v_found.keys[j] IS NOT NULL;
-                            alone_at := cardinality(v_seqs);
+                            alone_at := cardinality(seqs);
                         ELSE
-                            v_seqs := v_seqs || v_found.seqs[j];  v_attempts := v_attempts || v_found.attempts[j];
+                            seqs := seqs || v_found.seqs[j];  attempts := attempts || v_found.attempts[j];
                             v_ordered := v_ordered OR v_found.keys[j] IS NOT NULL;
                         END IF;
                         v_room := v_room - 1;
@@ -578,8 +585,8 @@ BEGIN
                     v_end := v_at;
                     v_at := ARRAY[0, 0];
                     v_turn := v_at;
-                    v_before := CASE WHEN v_alone IS NULL THEN v_seqs ELSE v_seqs || v_alone END;
-                    v_before_attempts := CASE WHEN v_alone IS NULL THEN v_attempts ELSE v_attempts || v_alone_attempt END;
+                    v_before := CASE WHEN alone IS NULL THEN seqs ELSE seqs || alone END;
+                    v_before_attempts := CASE WHEN alone IS NULL THEN attempts ELSE attempts || alone_attempt END;
                 END IF;
             END LOOP;
             next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect, p_kinds, p_limited));
@@ -600,21 +607,24 @@ BEGIN
     IF p_gates IS NOT NULL THEN
         gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_calls, g_retries, g_full, v_lanes);
     END IF;
-    IF cardinality(v_seqs) > 0 THEN
-        IF cardinality(v_ids) < cardinality(v_seqs) THEN
-            v_ids := NULL;  v_dues := NULL;
+    IF cardinality(seqs) > 0 THEN
+        IF cardinality(v_ids) < cardinality(seqs) THEN
+            v_ids := NULL;  dues := NULL;
         END IF;
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts, ids, dues)
-        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, v_seqs, v_attempts, v_ids, v_dues
-        FROM unnest(v_seqs) AS s;
+        SELECT p_batch, p_holder, p_now, min(s), max(s), count(*), v_ordered, seqs, attempts, v_ids, dues
+        FROM unnest(seqs) AS s;
     END IF;
-    IF v_alone IS NOT NULL THEN
+    IF alone IS NOT NULL THEN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
-        VALUES (p_alone, p_holder, p_now, v_alone, v_alone, 1, v_alone_ordered, ARRAY[v_alone], ARRAY[v_alone_attempt]);
+        VALUES (p_alone, p_holder, p_now, alone, alone, 1, v_alone_ordered, ARRAY[alone], ARRAY[alone_attempt]);
     END IF;
     SELECT least(next_due, min(e.at)) INTO next_due
     FROM redrive.queues AS q CROSS JOIN LATERAL redrive.next_expiry(q.id, v_suspect) AS e (at)
     WHERE q.name = ANY (p_queues);
+    IF cardinality(seqs) > c_short THEN
+        seqs := NULL;  attempts := NULL;  dues := NULL;
+    END IF;
 END $$;
 
 CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint)
@@ -636,8 +646,12 @@ BEGIN
     LOOP
         v_read := 0;
         IF v_claim.ids IS NOT NULL THEN
-            v_first := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i LIMIT 1);
-            v_last := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i DESC LIMIT 1);
+            v_first := v_claim.ids[1];
+            v_last := v_first;
+            IF cardinality(v_claim.ids) > 1 THEN
+                v_first := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i LIMIT 1);
+                v_last := (SELECT i FROM unnest(v_claim.ids) AS i ORDER BY i DESC LIMIT 1);
+            END IF;
             IF redrive.made_at(v_last) - redrive.made_at(v_first) < c_days THEN
                 RETURN QUERY
                 SELECT j.seq, j.run_at, 0, j.id, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind,
@@ -1358,6 +1372,18 @@ CREATE FUNCTION redrive.next_due(p_queue integer, p_band smallint, p_at bigint[]
 DECLARE
     v_limit integer := 4;  v_found record;
 BEGIN
+    -- Most often there is nothing at all, and this is quick.
+    IF NOT EXISTS (
+        SELECT 1 FROM redrive.live AS l
+        WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NULL AND l.line IS NULL
+          AND (l.due_at, l.seq) > (p_at[1], p_at[2])
+    ) AND NOT EXISTS (
+        SELECT 1 FROM redrive.live AS l
+        WHERE l.queue = p_queue AND l.priority = p_band AND l.ordering_key IS NOT NULL AND NOT l.held AND l.line IS NULL
+          AND (l.due_at, l.seq) > (p_turn[1], p_turn[2])
+    ) THEN
+        RETURN NULL;
+    END IF;
     LOOP
         v_found := redrive.next_in_band(p_queue, p_band, p_at[1], p_at[2], p_turn[1], p_turn[2],
                                         9223372036854775807, 0, v_limit, true, p_kinds, '{}', '{}', p_limited);
@@ -1383,6 +1409,9 @@ CREATE FUNCTION redrive.next_expiry(p_queue integer, p_suspect boolean) RETURNS 
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 BEGIN
+    IF NOT EXISTS (SELECT 1 FROM redrive.live AS l WHERE l.queue = p_queue AND l.expires_at IS NOT NULL) THEN
+        RETURN NULL;
+    END IF;
     RETURN (
         SELECT l.expires_at FROM redrive.live AS l
         WHERE l.queue = p_queue AND l.expires_at IS NOT NULL AND (p_suspect OR l.crashes = 0)

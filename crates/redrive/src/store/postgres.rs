@@ -55,6 +55,9 @@ pub struct PostgresStore {
 
 struct Inner {
     database: Database,
+    /// Claims have connections of their own. What a connection has been asked for once it answers far more quickly the
+    /// second time, and this way only these learn how to claim, and only the others how to settle.
+    claims: Database,
     names: Names,
     gate: enqueue::Gate,
     endings: endings::Endings,
@@ -143,10 +146,13 @@ impl PostgresStore {
             Listen::Nowhere => None,
         };
         let config = parse(url)?;
-        let database = Database::new(config.clone(), options.connections).map_err(Fault::into_error)?;
+        let pool = |connections| Database::new(config.clone(), connections).map_err(Fault::into_error);
+        let claiming = (options.connections / 4).max(1);
+        let (claims, database) = (pool(claiming)?, pool(options.connections - claiming)?);
         let (clock, followed) = Clock::followed();
         let inner = Arc::new(Inner {
             database,
+            claims,
             names: Names::default(),
             gate: enqueue::Gate::default(),
             endings: endings::Endings::default(),

@@ -1,5 +1,5 @@
-//! Jobs are handed out: one statement that locks lanes, reads what is due and writes one row; two more, sent behind it
-//! without waiting, that read that row and what the jobs are when no lane is locked any more.
+//! Jobs are handed out: one statement that locks lanes, reads what is due and writes one row; another, sent behind it
+//! without waiting, that reads what the jobs are when no lane is locked any more.
 
 use std::collections::HashMap;
 
@@ -8,7 +8,6 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::codec::{as_i32, column, job_id, ledger, only};
-use super::database::Argument;
 use super::fault::Fault;
 use super::gating::{Offers, Turns};
 use super::{Inner, settle};
@@ -21,8 +20,7 @@ use crate::store::{Claim, ClaimId, Claimed, Lease, by_itself};
 
 /// How often a claim is decided anew because gates are others than they were.
 const DECISIONS_MAX: u32 = 4;
-/// Which jobs claims list, and what those are.
-const LISTS: &str = include_str!("lists.sql");
+/// What the jobs are that claims list.
 const CLAIMED: &str = include_str!("claimed.sql");
 
 impl Inner {
@@ -39,11 +37,11 @@ impl Inner {
         let kinds: Option<Vec<&str>> =
             claim.kinds.as_ref().map(|kinds| kinds.iter().map(|kind| &**kind).collect());
         let mut tries = 0;
-        let (answer, lists, rows, mut turns) = loop {
+        let (answer, rows, mut turns) = loop {
             let Offers { limited, text: gates, grants } = self.gating.offers(now, claim.ahead);
-            let [answer, lists, rows] = self
-                .database
-                .three(
+            let (answer, rows) = self
+                .claims
+                .two(
                     (
                         include_str!("claim.sql"),
                         &[
@@ -60,8 +58,7 @@ impl Inner {
                             (&gates, Type::TEXT),
                         ],
                     ),
-                    [LISTS, CLAIMED],
-                    &[(&&ids[..], Type::UUID_ARRAY)],
+                    (CLAIMED, &[(&&ids[..], Type::UUID_ARRAY)]),
                 )
                 .await?;
             let (unknown, turns) = {
@@ -79,7 +76,7 @@ impl Inner {
             // has been handed out under these ids.
             let is_ready = self.gating.next_at(now, claim.ahead).is_some_and(|at| at <= now);
             if tries == DECISIONS_MAX || !is_ready || !rows.is_empty() {
-                break (answer, lists, rows, turns);
+                break (answer, rows, turns);
             }
         };
         let answer = only(&answer)?;
@@ -89,7 +86,11 @@ impl Inner {
                 .with_hint("register again under a new id")
                 .into());
         }
-        let mut found = self.listed(&lists, &rows).await?;
+        let lists = match List::of_answer(answer, ids, now)? {
+            Some(lists) if word == "new" => lists,
+            _ => self.lists(&ids).await?,
+        };
+        let mut found = self.listed(lists, &rows).await?;
         self.bury(&found.corrupt, now).await?;
         if word == "again" {
             // The answer to the same claim was lost: it is given again, but for what is no longer its holder's.
@@ -113,15 +114,28 @@ impl Inner {
         Ok(Claimed { jobs, next_due: by_itself(next_due), turns })
     }
 
-    /// Reads what claims list, in their order. The jobs wait, as far as their state says.
-    async fn listed(&self, lists: &[Row], rows: &[Row]) -> Result<Listed, Fault> {
+    /// What is written of these claims.
+    async fn lists(&self, claims: &[Uuid]) -> Result<Vec<List>, Fault> {
+        let rows = self.database.query(include_str!("lists.sql"), &[(&claims, Type::UUID_ARRAY)]).await?;
+        let read = |row: &Row| {
+            Ok(List {
+                claim: row.try_get(0)?,
+                since: Timestamp::from_millis(row.try_get(1)?),
+                seqs: row.try_get(2)?,
+                attempts: row.try_get(3)?,
+                dues: row.try_get::<_, Option<_>>(4)?.unwrap_or_default(),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
+    /// What claims list, in their order. The jobs wait, as far as their state says.
+    async fn listed(&self, lists: Vec<List>, rows: &[Row]) -> Result<Listed, Fault> {
         self.names.learn(&self.database, rows).await?;
         let rows: HashMap<i64, &Row> = rows.iter().map(|row| (row.get(column::SEQ), row)).collect();
         let mut listed = Listed { jobs: Vec::with_capacity(rows.len()), corrupt: Vec::new() };
-        for list in lists {
-            let claim = ClaimId(list.try_get::<_, Uuid>(0)?.as_u128());
-            let (seqs, attempts): (Vec<i64>, Vec<i32>) = (list.try_get(2)?, list.try_get(3)?);
-            let dues: Vec<i64> = list.try_get::<_, Option<Vec<i64>>>(4)?.unwrap_or_default();
+        for List { claim, seqs, attempts, dues, .. } in lists {
+            let claim = ClaimId(claim.as_u128());
             for (place, (seq, attempt)) in seqs.into_iter().zip(attempts).enumerate() {
                 // One that is not there, or is at another attempt, was taken away.
                 let Some(row) = rows.get(&seq) else { continue };
@@ -149,15 +163,14 @@ impl Inner {
     pub(super) async fn held_by(&self, holder: Uuid) -> Result<Listed, Fault> {
         let claims = self.database.query(include_str!("held.sql"), &[(&holder, Type::UUID)]).await?;
         let claims: Vec<Uuid> = claims.iter().map(|row| row.get(0)).collect();
-        let claims: [Argument<'_>; 1] = [(&claims, Type::UUID_ARRAY)];
-        let lists = self.database.query(LISTS, &claims).await?;
-        let since: HashMap<u128, i64> =
-            lists.iter().map(|list| (list.get::<_, Uuid>(0).as_u128(), list.get(1))).collect();
-        let rows = self.database.query(CLAIMED, &claims).await?;
-        let mut listed = self.listed(&lists, &rows).await?;
+        let lists = self.lists(&claims).await?;
+        let since: HashMap<u128, Timestamp> =
+            lists.iter().map(|list| (list.claim.as_u128(), list.since)).collect();
+        let rows = self.database.query(CLAIMED, &[(&claims, Type::UUID_ARRAY)]).await?;
+        let mut listed = self.listed(lists, &rows).await?;
         for (lease, job) in &mut listed.jobs {
-            let since = since.get(&lease.claim.0).copied().unwrap_or_default();
-            job.state = State::Running { since: Timestamp::from_millis(since) };
+            let since = since.get(&lease.claim.0).copied().unwrap_or(Timestamp::EPOCH);
+            job.state = State::Running { since };
         }
         Ok(listed)
     }
@@ -170,6 +183,33 @@ impl Inner {
             settle::bury(self, *lease, *queue, &transition, now).await?;
         }
         Ok(())
+    }
+}
+
+/// Which jobs a claim lists, and since when. If nothing has happened yet to any of them, that is when each was due.
+struct List {
+    claim: Uuid,
+    since: Timestamp,
+    seqs: Vec<i64>,
+    attempts: Vec<i32>,
+    dues: Vec<i64>,
+}
+
+impl List {
+    /// The batch, and the one that was claimed alone, as `redrive.claim` answers if they are few.
+    fn of_answer(
+        answer: &Row,
+        [batch, alone]: [Uuid; 2],
+        since: Timestamp,
+    ) -> Result<Option<Vec<List>>, Fault> {
+        let (Some(seqs), Some(attempts)) = (answer.try_get(5)?, answer.try_get(6)?) else { return Ok(None) };
+        let dues: Option<Vec<i64>> = answer.try_get(7)?;
+        let mut lists = vec![List { claim: batch, since, seqs, attempts, dues: dues.unwrap_or_default() }];
+        if let Some(seq) = answer.try_get::<_, Option<i64>>(8)? {
+            let (seqs, attempts) = (vec![seq], vec![answer.try_get(9)?]);
+            lists.push(List { claim: alone, since, seqs, attempts, dues: Vec::new() });
+        }
+        Ok(Some(lists))
     }
 }
 

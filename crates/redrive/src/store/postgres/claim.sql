@@ -1,1 +1,1 @@
-SELECT answer, next_due, alone_at, gates, moved FROM redrive.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)
+SELECT * FROM redrive.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text::jsonb)

@@ -57,16 +57,12 @@ impl Database {
         sql: &str,
         arguments: &[Argument<'_>],
     ) -> (Result<Vec<Row>, Fault>, bool) {
-        let mut pauses = PAUSES.iter();
-        let mut again = false;
+        let mut tries = Tries::default();
         loop {
             let answer = self.try_query(sql, arguments).await;
-            if !answer.as_ref().is_err_and(Fault::is_passing) {
-                return (answer, again);
+            if !tries.once_more(answer.as_ref().err()).await {
+                return (answer, tries.again);
             }
-            let Some(pause) = pauses.next() else { return (answer, again) };
-            again = true;
-            tokio::time::sleep(*pause).await;
         }
     }
 
@@ -77,33 +73,64 @@ impl Database {
         answer
     }
 
-    /// A statement and two more, sent one behind the other without waiting.
-    pub(super) async fn three(
-        &self,
-        (first, arguments): (&str, &[Argument<'_>]),
-        [second, third]: [&str; 2],
-        then: &[Argument<'_>],
-    ) -> Result<[Vec<Row>; 3], Fault> {
-        let mut pauses = PAUSES.iter();
+    /// A statement that looks at many rows for a person. Without compiling it first: that takes longer than all that
+    /// such a statement has to do, and is done again for each.
+    pub(super) async fn read(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
+        let mut tries = Tries::default();
         loop {
             let client = self.connection().await?;
-            let answer = in_time(async {
-                tokio::try_join!(
-                    client.query_typed(first, arguments),
-                    client.query_typed(second, then),
-                    client.query_typed(third, then)
-                )
-            })
-            .await;
+            let begin = client.batch_execute("BEGIN READ ONLY; SET LOCAL jit = off");
+            let query = client.query_typed(sql, arguments);
+            let commit = client.batch_execute("COMMIT");
+            let answer = in_time(async { tokio::try_join!(begin, query, commit) }).await;
             keep_or_drop(client, answer.as_ref().err());
-            match answer {
-                Err(fault) if fault.is_passing() => {
-                    let Some(pause) = pauses.next() else { return Err(fault) };
-                    tokio::time::sleep(*pause).await;
-                }
-                answer => return answer.map(|(first, second, third)| [first, second, third]),
+            if !tries.once_more(answer.as_ref().err()).await {
+                return answer.map(|((), rows, ())| rows);
             }
         }
+    }
+
+    /// A statement and one more, sent behind it without waiting.
+    pub(super) async fn two(
+        &self,
+        (first, arguments): (&str, &[Argument<'_>]),
+        (second, then): (&str, &[Argument<'_>]),
+    ) -> Result<(Vec<Row>, Vec<Row>), Fault> {
+        let mut tries = Tries::default();
+        loop {
+            let client = self.connection().await?;
+            let (first, second) = (client.query_typed(first, arguments), client.query_typed(second, then));
+            let answer = in_time(async { tokio::try_join!(first, second) }).await;
+            keep_or_drop(client, answer.as_ref().err());
+            if !tries.once_more(answer.as_ref().err()).await {
+                return answer;
+            }
+        }
+    }
+}
+
+/// How often something was tried.
+struct Tries {
+    pauses: std::slice::Iter<'static, Duration>,
+    again: bool,
+}
+
+impl Default for Tries {
+    fn default() -> Tries {
+        Tries { pauses: PAUSES.iter(), again: false }
+    }
+}
+
+impl Tries {
+    /// Whether to try again, and after a pause: if the wire failed, and not for ever.
+    async fn once_more(&mut self, fault: Option<&Fault>) -> bool {
+        if !fault.is_some_and(Fault::is_passing) {
+            return false;
+        }
+        let Some(pause) = self.pauses.next() else { return false };
+        self.again = true;
+        tokio::time::sleep(*pause).await;
+        true
     }
 }
 

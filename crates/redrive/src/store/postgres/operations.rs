@@ -80,7 +80,7 @@ impl Inner {
     async fn series(&self, steps: Steps) -> Result<Vec<Point>, Fault> {
         let (from, until, step) = (steps.from.as_millis(), steps.until.as_millis(), steps.step_ms());
         let arguments = [(&from as _, Type::INT8), (&until as _, Type::INT8), (&step as _, Type::INT8)];
-        let rows = self.database.query(include_str!("series.sql"), &arguments).await?;
+        let rows = self.database.read(include_str!("series.sql"), &arguments).await?;
         rows.iter()
             .map(|row| {
                 let count = |n: usize| Ok::<_, Fault>(row.try_get::<_, i64>(n)?.unsigned_abs());
@@ -104,7 +104,7 @@ impl Inner {
             (&step as _, Type::INT8),
             (&most as _, Type::INT8),
         ];
-        let rows = self.database.query(include_str!("retries_due.sql"), &arguments).await?;
+        let rows = self.database.read(include_str!("retries_due.sql"), &arguments).await?;
         let read = |row: &Row| {
             Ok((Timestamp::from_millis(row.try_get(0)?), row.try_get::<_, i64>(1)?.unsigned_abs()))
         };
@@ -122,7 +122,7 @@ impl Inner {
         let (before, most) = (filter.before.unwrap_or(i64::MAX), limit(filter.limit));
         let job = filter.job.map(uuid_of);
         let arguments = [(&before as _, Type::INT8), (&most as _, Type::INT8), (&job as _, Type::UUID)];
-        let rows = self.database.query(include_str!("audited.sql"), &arguments).await?;
+        let rows = self.database.read(include_str!("audited.sql"), &arguments).await?;
         let read = |row: &Row| {
             let entry = Audit {
                 id: row.try_get(1)?,
@@ -158,7 +158,7 @@ impl Inner {
     async fn notices(&self, after: i64, most: usize) -> Result<Vec<(i64, Notice)>, Fault> {
         let most = limit(most);
         let arguments = [(&after as _, Type::INT8), (&most as _, Type::INT8)];
-        let rows = self.database.query(include_str!("notices.sql"), &arguments).await?;
+        let rows = self.database.read(include_str!("notices.sql"), &arguments).await?;
         let read = |row: &Row| {
             let notice = Notice {
                 key: row.try_get(1)?,

@@ -27,7 +27,7 @@ impl Inner {
             let (sql, values) = select(filter, before, wanted);
             let arguments: Vec<Argument<'_>> =
                 values.iter().map(|(value, kind)| (&**value as _, kind.clone())).collect();
-            let rows = self.database.query(&sql, &arguments).await?;
+            let rows = self.database.read(&sql, &arguments).await?;
             self.names.learn(&self.database, &rows).await?;
             for row in &rows {
                 let Some(mut job) = self.names.job(row)? else { continue };
@@ -64,7 +64,7 @@ impl Inner {
     }
 
     pub(super) async fn counts(&self) -> Result<Vec<QueueCounts>, Fault> {
-        let rows = self.database.query(include_str!("counts.sql"), &[]).await?;
+        let rows = self.database.read(include_str!("counts.sql"), &[]).await?;
         let mut queues: BTreeMap<Arc<str>, QueueCounts> = BTreeMap::new();
         for row in &rows {
             let count = |index: usize| -> Result<u64, Fault> {
@@ -95,7 +95,7 @@ impl Inner {
     /// The newest lines of the activity log.
     pub(super) async fn activity(&self, limit: usize) -> Result<Vec<Activity>, Fault> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX).min(ACTIVITY_MAX);
-        let rows = self.database.query(include_str!("activity.sql"), &[(&limit, Type::INT8)]).await?;
+        let rows = self.database.read(include_str!("activity.sql"), &[(&limit, Type::INT8)]).await?;
         let mut lines = Vec::with_capacity(rows.len());
         for row in &rows {
             let Some(what) = What::parse(row.try_get(1)?) else { continue };
@@ -114,7 +114,7 @@ impl Inner {
     /// Dead jobs by what they died of.
     pub(super) async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>, Fault> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let rows = self.database.query(include_str!("groups.sql"), &[(&limit, Type::INT8)]).await?;
+        let rows = self.database.read(include_str!("groups.sql"), &[(&limit, Type::INT8)]).await?;
         let group = |row: &Row| -> Result<Group, Fault> {
             Ok(Group {
                 fingerprint: row.try_get(0)?,
@@ -133,7 +133,7 @@ impl Inner {
         let (from, step) = (from.as_millis(), Trend::step_ms(from, now));
         let arguments: [Argument<'_>; 3] =
             [(&from, Type::INT8), (&step, Type::INT8), (&listed, Type::TEXT_ARRAY)];
-        for row in &self.database.query(include_str!("deaths.sql"), &arguments).await? {
+        for row in &self.database.read(include_str!("deaths.sql"), &arguments).await? {
             let place = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
             if let Some(group) = place.checked_sub(1).and_then(|place| groups.get_mut(place)) {
                 group.trend.count(row.try_get(1)?, u64::try_from(row.try_get::<_, i64>(2)?).unwrap_or(0));
