@@ -6,6 +6,7 @@
 
 mod by_hand;
 mod child;
+mod database;
 mod ground;
 mod limit;
 mod measures;
@@ -47,6 +48,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     for measure in Measure::value_variants() {
         let usual = options.only.is_empty()
             && options.http == measure.is_over_http()
+            && !measure.takes_long()
             && (bench.is_shared() || !measure.needs_processes());
         if usual || options.only.contains(measure) {
             let values =
@@ -124,6 +126,8 @@ impl<'o> Bench<'o> {
                 Ok(values_of(child::ask(ChildTask::Idle, path, measures::PLACES as u64)?))
             }
             Measure::Drain1m => self.drain_crowded(&name),
+            Measure::Drain5m => self.drain_after(&name),
+            Measure::Running10k => self.keep_running(),
             Measure::Held => self.drain_beside_held(&name),
             Measure::Destinations => self.pairs(
                 &name,
@@ -242,6 +246,25 @@ impl<'o> Bench<'o> {
         self.on_fresh_ground(|lonely| self.drain_in_turn(name, crowded, lonely))
     }
 
+    /// One store with a long history and one without.
+    fn drain_after(&self, name: &str) -> Result<Values> {
+        self.on_fresh_ground(|old| {
+            let history = self.options.history;
+            out::progress(&format!("{name}: {history} jobs come and go"));
+            self.runtime.block_on(measures::come_and_go(old, history, self.places()?))?;
+            self.on_fresh_ground(|young| self.drain_in_turn(name, old, young))
+        })
+    }
+
+    /// What many running jobs cost, and what one costs.
+    fn keep_running(&self) -> Result<Values> {
+        let keep = |jobs| self.on_fresh_ground(|store| child::ask(ChildTask::Keep, store, jobs));
+        let (many, one) = (keep(measures::RUNNING)?, keep(1)?);
+        let mut values = values_of(many);
+        values.extend(one.get("wal_bytes").map(|bytes| ("wal_bytes_of_one", bytes.clone())));
+        Ok(values)
+    }
+
     /// One store with jobs for a destination that is down and one without.
     fn drain_beside_held(&self, name: &str) -> Result<Values> {
         self.on_fresh_ground(|holding| {
@@ -349,7 +372,7 @@ fn rates(pairs: &[(f64, f64)]) -> Values {
 
 /// A child's answer, in the order in which it is reported.
 fn values_of(answer: Value) -> Values {
-    ["cpu_percent", "rss_mb", "rss_peak_mb"]
+    ["cpu_percent", "database_cpu_percent", "wal_bytes", "rss_mb", "rss_peak_mb"]
         .into_iter()
         .filter_map(|name| Some((name, answer.get(name)?.clone())))
         .collect()

@@ -180,6 +180,9 @@ pub(crate) struct BenchOptions {
     /// How many jobs wait for next month in idle_1m and drain_1m
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..=10_000_000))]
     pub(crate) waiting: u64,
+    /// How many jobs have come and gone in drain_5m
+    #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = value_parser!(u64).range(1..=50_000_000))]
+    pub(crate) history: u64,
     /// How many pairs (ours, hand-written) each ratio is the median of
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = value_parser!(u32).range(1..=99))]
     pub(crate) rounds: u32,
@@ -238,6 +241,8 @@ pub(crate) enum ChildTask {
     Fill,
     /// Run an engine that has nothing to do, and report what that costs.
     Idle,
+    /// Run jobs that take an hour, and report what it costs to keep them.
+    Keep,
     /// Run everything that is due, and report how much memory that took.
     Drain,
     /// Say that it is ready, wait for a line, and run everything that is due.
@@ -283,6 +288,13 @@ pub(crate) enum Measure {
     /// Draining while a million jobs wait for next month, beside draining without them.
     #[value(name = "drain_1m")]
     Drain1m,
+    /// Draining after five million jobs have come and gone, beside draining without that history; only if it is named,
+    /// because they have to come and go first.
+    #[value(name = "drain_5m")]
+    Drain5m,
+    /// What it costs to keep 10,000 jobs that take an hour.
+    #[value(name = "running_10k")]
+    Running10k,
     /// Draining while 100,000 jobs are held for a destination that is down, beside draining without them.
     Held,
     /// Draining jobs for 10,000 destinations, beside draining as many for one.
@@ -299,6 +311,11 @@ impl Measure {
     /// Whether it takes several processes on one store.
     pub(crate) fn needs_processes(self) -> bool {
         matches!(self, Measure::Drain2 | Measure::Drain4)
+    }
+
+    /// Whether it takes so long that it is measured only if it is named.
+    pub(crate) fn takes_long(self) -> bool {
+        self == Measure::Drain5m
     }
 
     /// Whether it is of the server.

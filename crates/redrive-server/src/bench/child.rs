@@ -3,13 +3,16 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use redrive::{NewJob, days};
+use redrive::{Attempt, NewJob, days, mins};
 use serde_json::{Value, json};
 
 use super::by_hand::ByHand;
+use super::database::Database;
 use super::report::rounded;
 use super::usage;
 use super::workload::{self, Parcel, fails};
@@ -23,6 +26,11 @@ const SEED: u64 = 10_000;
 const SETTLE: Duration = Duration::from_secs(2);
 /// How long an idle engine is watched. Linux counts hundredths of a second, so this tells a tenth of a percent.
 const WATCH: Duration = Duration::from_secs(10);
+
+/// How long jobs are kept that run: their lease is renewed three times meanwhile.
+const KEEP: Duration = Duration::from_secs(30);
+/// How often it is looked whether all of them have begun.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Starts this program again for a part of the benchmark, and reads its answer.
 pub(crate) fn ask(task: ChildTask, store: &StoreUrl, count: u64) -> Result<Value> {
@@ -90,6 +98,7 @@ pub(crate) async fn run(child: &BenchChild) -> Result<()> {
             json!({})
         }
         ChildTask::Idle => idle(store, *count).await?,
+        ChildTask::Keep => keep(store, *count).await?,
         ChildTask::Drain => drain(store, *count).await?,
         ChildTask::DrainTogether => {
             let engine = workload::engine(store, *count, fails(0)).await?;
@@ -130,23 +139,68 @@ async fn seed(path: &StoreUrl, jobs: u64) -> Result<Value> {
 
 async fn idle(path: &StoreUrl, places: usize) -> Result<Value> {
     let engine = workload::engine(path, places, fails(0)).await?;
-    let mut used = None;
+    let mut cost = None;
     engine
         .run(async {
             tokio::time::sleep(SETTLE).await;
-            let (began, before) = (stopwatch::now(), usage::processor_time());
-            tokio::time::sleep(WATCH).await;
-            let passed = stopwatch::now() - began;
-            used = usage::processor_time().zip(before).map(|(after, before)| {
-                100.0 * after.saturating_sub(before).as_secs_f64() / passed.as_secs_f64()
-            });
+            cost = Some(watch(path, WATCH).await);
         })
         .await?;
+    cost.context("it was watched")?
+}
+
+/// Runs jobs that take an hour.
+async fn keep(path: &StoreUrl, jobs: usize) -> Result<Value> {
+    let started = Arc::new(AtomicUsize::new(0));
+    let starts = started.clone();
+    let takes_an_hour = move |_: Attempt<Parcel>| {
+        starts.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(mins(60))
+    };
+    let engine = workload::engine_with_grace(path, jobs, takes_an_hour, Duration::ZERO).await?;
+    workload::enqueue_bulk(&engine, jobs as u64).await?;
+    let mut cost = None;
+    engine
+        .run(async {
+            while started.load(Ordering::Relaxed) < jobs {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            tokio::time::sleep(SETTLE).await;
+            cost = Some(watch(path, KEEP).await);
+        })
+        .await?;
+    cost.context("it was watched")?
+}
+
+/// What this process and its database use in a while.
+async fn watch(path: &StoreUrl, during: Duration) -> Result<Value> {
+    let database = Database::behind(path).await?;
+    let database = database.as_ref();
+    let (began, before) = (stopwatch::now(), usage::processor_time());
+    let database_before = database.and_then(Database::processor_time);
+    let written_before = written(database).await?;
+    tokio::time::sleep(during).await;
+    let passed = (stopwatch::now() - began).as_secs_f64();
+    let percent = |before: Option<Duration>, after: Option<Duration>| {
+        let used = after?.saturating_sub(before?).as_secs_f64();
+        Some(rounded(100.0 * used / passed, 3))
+    };
+    let (after, database_after) = (usage::processor_time(), database.and_then(Database::processor_time));
+    let written = written(database).await?.zip(written_before).map(|(after, before)| after - before);
     Ok(json!({
-        "cpu_percent": used.map(|percent| rounded(percent, 3)),
+        "cpu_percent": percent(before, after),
+        "database_cpu_percent": percent(database_before, database_after),
+        "wal_bytes": written,
         "rss_mb": usage::resident_mb().map(|mb| rounded(mb, 1)),
         "rss_peak_mb": usage::resident_peak_mb().map(|mb| rounded(mb, 1)),
     }))
+}
+
+async fn written(database: Option<&Database>) -> Result<Option<i64>> {
+    match database {
+        Some(database) => Ok(Some(database.written().await?)),
+        None => Ok(None),
+    }
 }
 
 async fn drain(path: &StoreUrl, places: usize) -> Result<Value> {

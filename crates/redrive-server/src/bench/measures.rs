@@ -16,6 +16,8 @@ use crate::stopwatch;
 
 /// How many callers enqueue at once.
 pub(crate) const CALLERS: u64 = 64;
+/// Jobs that run at once and take long.
+pub(crate) const RUNNING: u64 = 10_000;
 /// Places of an engine of which speed is not asked.
 pub(crate) const PLACES: usize = 1_024;
 
@@ -190,6 +192,22 @@ pub(crate) async fn hold(store: &StoreUrl) -> Result<()> {
     engine.drain_due().await?;
     let held: u64 = engine.destinations().await?.iter().map(|destination| destination.held).sum();
     ensure!(held == HELD, "{held} of {HELD} jobs are held");
+    workload::close(engine, store).await
+}
+
+/// Runs so many jobs, and keeps what is kept of them.
+pub(crate) async fn come_and_go(store: &StoreUrl, jobs: u64, places: usize) -> Result<()> {
+    /// At once, so that the store does not grow by more than their history.
+    const WAVE: u64 = 100_000;
+    let engine = workload::engine(store, places, fails(0)).await?;
+    let mut gone = 0;
+    while gone < jobs {
+        let wave = WAVE.min(jobs - gone);
+        workload::enqueue_bulk(&engine, wave).await?;
+        engine.drain_due().await?;
+        gone += wave;
+    }
+    ensure!(workload::totals(&engine).await?.succeeded == jobs, "not all jobs have succeeded");
     workload::close(engine, store).await
 }
 

@@ -9,12 +9,45 @@ const TICK_MS: u64 = 10;
 
 /// Processor time of all threads.
 pub(crate) fn processor_time() -> Option<Duration> {
-    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in parentheses, may itself contain spaces.
+    Some(ticks(&fields("self")?[UTIME..=STIME]))
+}
+
+/// Processor time of a process, of its children, and of those it had before.
+pub(crate) fn processor_time_of_family(parent: u32) -> Option<Duration> {
+    let own = ticks(&fields(&parent.to_string())?[UTIME..=CSTIME]);
+    let others = std::fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| {
+        let fields = fields(entry.file_name().to_str()?)?;
+        (fields[PPID] == parent.to_string()).then(|| ticks(&fields[UTIME..=STIME]))
+    });
+    Some(own + others.sum())
+}
+
+/// The process that started another.
+pub(crate) fn parent_of(process: u32) -> Option<u32> {
+    fields(&process.to_string())?[PPID].parse().ok()
+}
+
+/// Whether a process is there, and runs this program.
+pub(crate) fn is_named(process: u32, program: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name.trim() == program)
+}
+
+/// What `/proc/ID/stat` says behind the name of the program, which is in parentheses and may itself contain spaces.
+fn fields(process: &str) -> Option<Vec<String>> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     let (_, fields) = stat.rsplit_once(") ")?;
-    // utime and stime are the 14th and 15th field of the line, which are the 12th and 13th behind the name.
-    let ticks: u64 = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Some(millis(ticks * TICK_MS))
+    let fields: Vec<String> = fields.split(' ').map(str::to_owned).collect();
+    (fields.len() > CSTIME).then_some(fields)
+}
+
+/// Where among them: who started it; its own time, in programs and in the kernel, up to that of its ended children.
+const PPID: usize = 1;
+const UTIME: usize = 11;
+const STIME: usize = 12;
+const CSTIME: usize = 14;
+
+fn ticks(fields: &[String]) -> Duration {
+    millis(fields.iter().filter_map(|field| field.parse::<u64>().ok()).sum::<u64>() * TICK_MS)
 }
 
 /// Memory that is resident now, in MB.

@@ -14,6 +14,8 @@ use crate::cli::StoreUrl;
 
 /// Jobs of one call in bulk.
 pub(crate) const BULK: u64 = 1_000;
+/// How long what still runs may take at the end.
+const GRACE: Duration = Duration::from_secs(30);
 /// What an attempt that fails says.
 pub(crate) const FAILURE: &str = "nobody answers";
 
@@ -61,8 +63,18 @@ pub(crate) async fn open(store: &StoreUrl) -> Result<Arc<dyn Store>> {
 
 /// An engine on a store.
 pub(crate) async fn engine(store: &StoreUrl, places: usize, handler: impl Handler<Parcel>) -> Result<Engine> {
+    engine_with_grace(store, places, handler, GRACE).await
+}
+
+/// An engine on a store that gives what still runs at its end so much time.
+pub(crate) async fn engine_with_grace(
+    store: &StoreUrl,
+    places: usize,
+    handler: impl Handler<Parcel>,
+    grace: Duration,
+) -> Result<Engine> {
     let queue = Queue::new(redrive::DEFAULT_QUEUE).concurrency(places).policy(policy());
-    Ok(Engine::on(open(store).await?).queue(queue).handle(handler).build()?)
+    Ok(Engine::on(open(store).await?).queue(queue).grace(grace).handle(handler).build()?)
 }
 
 /// Enqueues in bulk.
