@@ -11,6 +11,7 @@ mod engine {
     mod inline;
     mod kit;
     mod leases;
+    mod places;
     mod sqlite;
     mod steering;
     mod stores;
