@@ -93,8 +93,10 @@ pub(crate) async fn run(child: &BenchChild) -> Result<()> {
         ChildTask::RunOut => {
             let engine = workload::engine(store, *count, fails(0)).await?;
             ready()?;
-            let watched = engine.clone();
-            engine.run(workload::until_empty(watched)).await?;
+            let mut left = Ok(());
+            let watched = workload::until_empty(engine.clone(), store.clone());
+            engine.run(async { left = watched.await }).await?;
+            left?;
             json!({})
         }
         ChildTask::Idle => idle(store, *count).await?,
