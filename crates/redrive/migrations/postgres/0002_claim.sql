@@ -502,7 +502,11 @@ BEGIN
         again := again + (v_row.line = 1)::integer;
     END LOOP;
     IF cardinality(v_taken) > 0 THEN
-        UPDATE redrive.live AS l SET line = NULL WHERE l.seq = ANY (v_taken);
+        UPDATE redrive.live AS l
+        SET line = NULL,
+            in_line_ms = CASE WHEN l.seq = ANY (seqs || alone)
+                              THEN coalesce(l.in_line_ms, 0) + greatest(p_now - l.due_at, 0) ELSE l.in_line_ms END
+        WHERE l.seq = ANY (v_taken);
     END IF;
 END $$;
 
@@ -646,7 +650,7 @@ $$;
 CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE (
     seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer,
     created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text,
-    last_delay_ms bigint
+    last_delay_ms bigint, in_line_ms bigint
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
@@ -666,7 +670,7 @@ BEGIN
             IF redrive.made_at(v_last) - redrive.made_at(v_first) < c_days THEN
                 RETURN QUERY
                 SELECT j.seq, j.run_at, 0, j.id, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind,
-                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint
+                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint, NULL::bigint
                 FROM redrive.contents AS j
                 WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (v_claim.ids);
                 GET DIAGNOSTICS v_read = ROW_COUNT;
@@ -678,7 +682,8 @@ BEGIN
                    j.payload, j.rest,
                    CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
                         ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
-                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
+                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms,
+                   l.in_line_ms
             FROM redrive.live AS l LEFT JOIN redrive.contents AS j ON j.id = l.id
             -- Of what has been read already, only what was not found is left.
             WHERE l.seq = ANY (v_claim.seqs) AND (v_read = 0 OR j.id IS NULL);

@@ -617,7 +617,7 @@ BEGIN
     WHERE q.name = ANY (p_queues);
 END $$;
 
-CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint)
+CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint, in_line_ms bigint)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -641,7 +641,7 @@ BEGIN
             IF redrive.made_at(v_last) - redrive.made_at(v_first) < c_days THEN
                 RETURN QUERY
                 SELECT j.seq, j.run_at, 0, j.id, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind,
-                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint
+                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint, NULL::bigint
                 FROM redrive.contents AS j
                 WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (v_claim.ids);
                 GET DIAGNOSTICS v_read = ROW_COUNT;
@@ -653,7 +653,8 @@ BEGIN
                    j.payload, j.rest,
                    CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
                         ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
-                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
+                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms,
+                   l.in_line_ms
             FROM redrive.live AS l LEFT JOIN redrive.contents AS j ON j.id = l.id
             -- Of what has been read already, only what was not found is left.
             WHERE l.seq = ANY (v_claim.seqs) AND (v_read = 0 OR j.id IS NULL);
@@ -734,7 +735,7 @@ CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[]
     SELECT CASE WHEN a[1] IS NULL OR b > a THEN a ELSE b END
 $$;
 
-CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_policy integer, p_checksum bigint, p_priority smallint, p_labels text, p_destination text, p_payload text, p_before text, p_kept bigint, p_note jsonb) RETURNS boolean
+CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_policy integer, p_checksum bigint, p_priority smallint, p_labels text, p_destination text, p_payload text, p_before text, p_kept bigint, p_note jsonb, p_expires bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -743,7 +744,7 @@ CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     IF p_state = 'waiting' THEN
-        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL
+        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL, expires_at = p_expires
         WHERE l.seq = p_seq AND l.attempt = p_attempt
           AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
                           WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
@@ -1263,7 +1264,9 @@ BEGIN
         'priority', coalesce((v_new ->> 'priority')::smallint, 0), 'ordering_key', v_new ->> 'orderingKey',
         'destination', v_new ->> 'destination', 'parent', v_parent,
         'labels', nullif(v_new -> 'labels', '{}')::text, 'created_at', p_now, 'due_at', v_due, 'deadline', v_deadline,
-        'start_by', v_start_by, 'expires_at', v_expires, 'timeout_ms', v_timeout,
+        'start_by', v_start_by, 'timeout_ms', v_timeout,
+        -- Where the time for which it is held does not count, nobody knows yet.
+        'expires_at', CASE WHEN v_policy.held_counts OR v_new ->> 'destination' IS NULL THEN v_expires END,
         'attempt', 0, 'failures', 0, 'crashes', 0, 'snoozes', 0, 'holds', 0, 'interruptions', 0, 'generation', 0);
 END $_$;
 
@@ -1506,7 +1509,11 @@ BEGIN
         again := again + (v_row.line = 1)::integer;
     END LOOP;
     IF cardinality(v_taken) > 0 THEN
-        UPDATE redrive.live AS l SET line = NULL WHERE l.seq = ANY (v_taken);
+        UPDATE redrive.live AS l
+        SET line = NULL,
+            in_line_ms = CASE WHEN l.seq = ANY (seqs || alone)
+                              THEN coalesce(l.in_line_ms, 0) + greatest(p_now - l.due_at, 0) ELSE l.in_line_ms END
+        WHERE l.seq = ANY (v_taken);
     END IF;
 END $$;
 
@@ -1560,7 +1567,7 @@ CREATE FUNCTION redrive.policy_mistakes(p_policy jsonb) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 DECLARE
-    c_known CONSTANT text[] := '{preset,backoff,jitter,maxAttempts,maxRetries,giveUpAfter,deadline,startBy,timeout,retryAfter,rules,unknown,maxCrashes,notify,name}';
+    c_known CONSTANT text[] := '{preset,backoff,jitter,maxAttempts,maxRetries,giveUpAfter,deadline,startBy,heldCounts,timeout,retryAfter,rules,unknown,maxCrashes,notify,name}';
     v_wrong text[] := redrive.unknown_fields('policy.', p_policy, c_known);
     v_name text;  v_asked jsonb := coalesce(p_policy -> 'retryAfter', '{}');
 BEGIN
@@ -1594,6 +1601,7 @@ BEGIN
         END IF;
     END IF;
     v_wrong := v_wrong || redrive.truth_mistakes('policy.notify', p_policy -> 'notify')
+        || redrive.truth_mistakes('policy.heldCounts', p_policy -> 'heldCounts')
         || redrive.word_mistakes('policy.unknown', p_policy -> 'unknown', '{transient,rate_limited,permanent,needs_auth,unknown_outcome}');
     IF jsonb_typeof(p_policy -> 'name') <> 'string' THEN
         v_wrong := v_wrong || format('policy.name: %s is not text; write it in quotation marks', p_policy -> 'name');
@@ -1641,7 +1649,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
-CREATE FUNCTION redrive.read_policy(p_value jsonb, OUT body text, OUT mistakes text[], OUT deadline bigint, OUT start_by bigint) RETURNS record
+CREATE FUNCTION redrive.read_policy(p_value jsonb, OUT body text, OUT mistakes text[], OUT deadline bigint, OUT start_by bigint, OUT held_counts boolean) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
@@ -1680,6 +1688,7 @@ BEGIN
     IF mistakes = '{}' THEN
         deadline := (SELECT s.ms FROM redrive.read_span(v_policy -> 'deadline') AS s WHERE v_policy ? 'deadline');
         start_by := (SELECT s.ms FROM redrive.read_span(v_policy -> 'startBy') AS s WHERE v_policy ? 'startBy');
+        held_counts := coalesce((v_policy ->> 'heldCounts')::boolean, true);
     END IF;
 END $$;
 
@@ -2432,6 +2441,7 @@ CREATE TABLE redrive.live (
     priority smallint NOT NULL,
     held boolean DEFAULT false NOT NULL,
     last_delay_ms bigint,
+    in_line_ms bigint,
     expires_at bigint,
     reason text,
     ordering_key text,

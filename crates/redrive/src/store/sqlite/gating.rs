@@ -155,7 +155,7 @@ impl Core {
         let before = *room;
         let mut blocked = None;
         let mut left = false;
-        for found in found {
+        for mut found in found {
             if (found.is_suspect() && !taking.suspect) || !self.is_among(&taking.kinds, found.seq())? {
                 left = true;
                 continue;
@@ -171,7 +171,7 @@ impl Core {
                 left = true;
                 break;
             }
-            self.leave_line(&found)?;
+            self.leave_line(&mut found, taking.now)?;
             *room -= 1;
             taking.suspect &= !found.is_suspect();
             self.take(queue, &found, taking);
@@ -187,9 +187,12 @@ impl Core {
     }
 
     /// What runs stands in no line.
-    pub(super) fn leave_line(&self, found: &Found) -> Result<(), Fault> {
+    pub(super) fn leave_line(&self, found: &mut Found, now: Timestamp) -> Result<(), Fault> {
         if found.destination.is_some() {
-            self.conn.prepare_cached(include_str!("line_leave.sql"))?.execute([found.seq()])?;
+            let mut statement = self.conn.prepare_cached(include_str!("line_leave.sql"))?;
+            if statement.execute([found.seq(), now.as_millis()])? == 1 {
+                found.standing.leave_line(now);
+            }
         }
         Ok(())
     }

@@ -63,7 +63,7 @@ impl Turns {
 
     /// The turn of the next job of a claim, if it is later than now. What is out of time calls nobody.
     pub(in super::super) fn next(&mut self, job: &Job, now: Timestamp) -> Option<Timestamp> {
-        let over = job.expires_at().is_some_and(|at| at <= now);
+        let over = job.buried_at().is_some_and(|at| at <= now);
         let destination = job.extras().destination.as_ref().filter(|_| !over)?;
         self.0.get_mut(destination)?.pop_front().filter(|turn| *turn > now)
     }
