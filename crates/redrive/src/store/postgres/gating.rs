@@ -23,8 +23,8 @@ use crate::gate::{Blame, Change, Counts, Gate, Report, Rules, Seen, Word, observ
 use crate::job::JobId;
 use crate::store::{Destination, Destinations, Observed};
 
-/// How often to look what others have learned.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often to look what others have learned, without having been told.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// When to ask again for a gate that somebody else had.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// What is left of the longest time that a claim took, with every other.
@@ -168,6 +168,12 @@ impl Inner {
             seens.read(row)?;
         }
         Ok(news)
+    }
+
+    pub(super) async fn look_at_others(&self) {
+        if let Err(fault) = self.look_around().await {
+            tracing::debug!(%fault, "Cannot see what others have learned of destinations");
+        }
     }
 
     /// Looks what others have learned, and where lines are.
@@ -349,13 +355,11 @@ impl Seens {
     }
 }
 
-/// Looks twice a second what others have learned, for as long as the store is there.
-pub(super) async fn look(inner: Arc<Inner>) {
+/// Looks now and then what others have learned, for as long as the store is there.
+pub(super) async fn look(inner: Arc<Inner>, every: Duration) {
     loop {
-        if let Err(fault) = inner.look_around().await {
-            tracing::debug!(%fault, "Cannot see what others have learned of destinations");
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+        inner.look_at_others().await;
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -393,7 +397,7 @@ impl Destinations for PostgresStore {
     async fn observe(&self, reports: &[Report], now: Timestamp) -> Answer<Observed> {
         let observed = self.inner.observe(reports, now).await.map_err(Fault::into_error)?;
         if !observed.changes.is_empty() {
-            self.inner.tell_others();
+            self.inner.tell_others_of_gates();
         }
         Ok(observed)
     }
@@ -406,7 +410,7 @@ impl Destinations for PostgresStore {
         };
         let changes =
             self.inner.learn(vec![destination.into()], now, decide).await.map_err(Fault::into_error)?;
-        self.inner.tell_others();
+        self.inner.tell_others_of_gates();
         Ok(changes.into_iter().next())
     }
 
