@@ -123,18 +123,25 @@ impl Core {
     ) -> Result<(), Fault> {
         let ready = |line: &Line| line.next_at.is_none_or(|at| at <= taking.now);
         let lines = self.lines.range((queue, "".into())..(queue + 1, "".into()));
-        let names: Vec<Arc<str>> =
+        let mut names: Vec<Arc<str>> =
             lines.filter(|(_, line)| ready(line)).map(|((_, name), _)| name.clone()).collect();
         let count = names.len();
+        // In turns: with whoever comes after the last that went.
+        let last = self.line_turns.get(&queue);
+        let behind = names.partition_point(|name| last.is_some_and(|last| name <= last));
+        names.rotate_left(behind);
         for (index, name) in names.into_iter().enumerate() {
             if *room == 0 {
                 break;
             }
             // Each gets its share, and what the ones before it left.
-            let mut share = (*room / (count - index)).max(1);
-            *room -= share;
+            let most = (*room / (count - index)).max(1);
+            let mut share = most;
             self.take_from_line(queue, &name, on_retry, &mut share, taking)?;
-            *room += share;
+            *room -= most - share;
+            if share < most {
+                self.line_turns.insert(queue, name);
+            }
         }
         Ok(())
     }
