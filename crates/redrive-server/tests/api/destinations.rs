@@ -259,7 +259,7 @@ async fn a_health_check_below_a_pattern_asks_each_that_was_called() {
     let told = [stream.next_of("destination").await, stream.next_of("destination").await];
     assert_eq!(told.each_ref().map(|told| told.data["state"].clone()), [json!("shut"), json!("ramp")]);
     assert!(
-        told.iter().all(|told| told.data["name"] == json!(target.address.to_string())),
+        told.iter().all(|told| told.data["destination"] == json!(target.address.to_string())),
         "{:?}",
         told[0].data
     );
