@@ -41,7 +41,7 @@ pub use fallback::{Fallback, Found};
 pub use forecast::{Forecast, forecast};
 pub use gate::{
     Blame, Change, Gate, HOLDS_MAX, Learned, Limits, PROBE_PATIENCE, Phase, Rate, Report, Rules, Seen, Why,
-    Word, pattern_problem,
+    Word, pattern_matches, pattern_problem,
 };
 pub use inline::{Attempted, INLINE_TRIES_MAX, INLINE_WAIT_MAX};
 pub use job::{

@@ -123,13 +123,16 @@ impl Held {
     }
 
     fn in_time(&self, job: &Job, now: Timestamp) -> Option<String> {
-        let extras = job.extras();
-        let (what, limit) = match (extras.deadline, extras.start_by) {
+        let (what, limit) = match (job.deadline(), job.start_by()) {
             (Some(deadline), Some(start_by)) if start_by < deadline => ("has to start", start_by),
             (Some(deadline), _) => ("deadline", deadline),
             (None, Some(start_by)) => ("has to start", start_by),
             (None, None) => return None,
         };
+        if !job.policy.held_counts {
+            let left = span::format(coarse(limit.since(job.due_at())));
+            return Some(format!("{what} {left} after it is let go: this time does not count"));
+        }
         let left = format!("{what} in {}", span::format(coarse(limit.since(now))));
         Some(match self.starts_at(now) {
             Some(starts_at) if starts_at < limit => format!("{left}, will make it"),

@@ -103,6 +103,7 @@ impl JobView {
         }
         let retries_allowed = job.policy.retries_allowed(job.origin);
         let timeout = job.timeout().map(span::format);
+        let (deadline, start_by) = (job.deadline(), job.start_by());
         let extras = job.extras().clone();
         JobView {
             id: job.id,
@@ -130,8 +131,8 @@ impl JobView {
             destination: extras.destination.map(|destination| destination.to_string()),
             parent: extras.parent,
             labels: extras.labels,
-            deadline: extras.deadline,
-            start_by: extras.start_by,
+            deadline,
+            start_by,
             timeout,
             created_at: job.created_at,
         }

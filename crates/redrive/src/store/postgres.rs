@@ -22,6 +22,7 @@ mod time;
 pub(crate) mod transaction;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -78,6 +79,7 @@ pub struct PostgresOptions {
     connections: usize,
     relaxed: bool,
     listen: Listen,
+    look_every: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +93,12 @@ enum Listen {
 
 impl Default for PostgresOptions {
     fn default() -> PostgresOptions {
-        PostgresOptions { connections: 8, relaxed: false, listen: Listen::Here }
+        PostgresOptions {
+            connections: 8,
+            relaxed: false,
+            listen: Listen::Here,
+            look_every: gating::LOOK_EVERY,
+        }
     }
 }
 
@@ -123,6 +130,14 @@ impl PostgresOptions {
     #[must_use]
     pub fn listen_on(mut self, url: &str) -> PostgresOptions {
         self.listen = Listen::On(url.into());
+        self
+    }
+
+    /// Looks this often what others have learned of destinations, without having been told: for tests of being told.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn look_every(mut self, pause: Duration) -> PostgresOptions {
+        self.look_every = pause;
         self
     }
 
@@ -173,7 +188,7 @@ impl PostgresStore {
         tasks.spawn(time::follow(inner.clone()));
         tasks.spawn(listen::look(inner.clone()));
         tasks.spawn(operations::look(inner.clone()));
-        tasks.spawn(gating::look(inner.clone()));
+        tasks.spawn(gating::look(inner.clone(), options.look_every));
         if let Some(config) = listen {
             tasks.spawn(listen::listen(inner.clone(), config));
             tasks.spawn(listen::notify(inner.clone()));
@@ -205,8 +220,8 @@ fn parse(url: &str) -> Result<Config> {
     if config.get_application_name().is_none() {
         config.application_name("redrive");
     }
-    let patience = std::time::Duration::from_secs(10);
-    config.connect_timeout(std::time::Duration::from_secs(5));
+    let patience = Duration::from_secs(10);
+    config.connect_timeout(Duration::from_secs(5));
     config.keepalives_idle(patience).tcp_user_timeout(patience);
     Ok(config)
 }
@@ -254,6 +269,12 @@ impl Inner {
     fn tell_others(&self) {
         self.woke();
         self.news.arrived();
+    }
+
+    /// The same, where it is gates that have changed.
+    fn tell_others_of_gates(&self) {
+        self.woke();
+        self.news.gates_changed();
     }
 }
 

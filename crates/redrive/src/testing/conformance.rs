@@ -142,6 +142,8 @@ macro_rules! conformance_cases {
                 places_are_counted_from_what_runs_and_free_again_when_it_ends_or_dies
                 first_attempts_go_before_retries_of_the_same_destination
                 what_is_held_can_be_cancelled_hurried_and_run_out_of_time
+                held_time_that_does_not_count_moves_the_deadline
+                a_policy_that_comes_later_decides_whether_held_time_counts
                 what_waits_after_a_failure_is_due_when_it_is_hurried
                 an_ordering_key_is_kept_through_a_shut_gate
                 a_job_that_gets_another_destination_leaves_the_line

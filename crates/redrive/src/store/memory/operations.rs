@@ -69,7 +69,7 @@ impl World {
     fn corrected(&mut self, id: JobId, edit: &Edit, now: Timestamp) -> Result<Job> {
         let row = self.by_id.get(&id).and_then(|seq| self.rows.get_mut(seq)).ok_or_else(|| not_there(id))?;
         let (next, before) = edit.apply(&row.job, now)?;
-        row.job = next.clone();
+        (row.job, row.in_line) = (next.clone(), false);
         row.edits.push(before);
         keep_last(&mut row.edits, EDITS_MAX);
         let note = crate::stats::Activity::edited(&next, &edit.by, now);

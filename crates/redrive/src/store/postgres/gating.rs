@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use self::offers::stands;
+use self::offers::{OFFERS_MAX, Stands, stands};
 pub(super) use self::offers::{Offers, Turns};
 use super::codec::only;
 use super::fault::Fault;
@@ -23,8 +23,8 @@ use crate::gate::{Blame, Change, Counts, Gate, Report, Rules, Seen, Word, observ
 use crate::job::JobId;
 use crate::store::{Destination, Destinations, Observed};
 
-/// How often to look what others have learned.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often to look what others have learned, without having been told.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// When to ask again for a gate that somebody else had.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// What is left of the longest time that a claim took, with every other.
@@ -46,8 +46,8 @@ struct Seens {
     /// The newest version that was seen, and the one before the last look: what commits late is seen the next time.
     newest: i64,
     looked_from: i64,
-    /// Where the next claim's offers begin.
-    turn: usize,
+    /// Who had its turn last: the next claim's offers begin behind it.
+    turn: Arc<str>,
     /// How long claims take: as long as the longest, which counts less and less.
     lead: Duration,
 }
@@ -78,7 +78,9 @@ impl Gating {
     /// Takes in how gates stand after a claim, and what it has put into lines. Names those of which nothing is known.
     pub(super) fn after_claim(&self, gates: Option<&str>, moved: &[&str]) -> Vec<String> {
         let mut seens = self.lock();
-        for stands in stands(gates) {
+        let stands = stands(gates);
+        seens.pass_turn(&stands);
+        for stands in stands {
             let name: Arc<str> = stands.name.as_str().into();
             match stands.waits {
                 Some(line) => {
@@ -135,6 +137,15 @@ impl Gating {
 }
 
 impl Seens {
+    /// The last that went had its turn. Where nobody went, though as many were asked as can be, others are asked next.
+    fn pass_turn(&mut self, stands: &[Stands]) {
+        let went = stands.iter().rfind(|stands| stands.went > 0);
+        let last = went.or_else(|| stands.last().filter(|_| stands.len() == OFFERS_MAX));
+        if let Some(last) = last {
+            self.turn = last.name.as_str().into();
+        }
+    }
+
     fn know(&mut self, name: Arc<str>, version: i64, active: bool, state: &str, counts: Counts) {
         self.newest = self.newest.max(version);
         // One that cannot be read is as one that was never there: it learns anew.
@@ -168,6 +179,12 @@ impl Inner {
             seens.read(row)?;
         }
         Ok(news)
+    }
+
+    pub(super) async fn look_at_others(&self) {
+        if let Err(fault) = self.look_around().await {
+            tracing::debug!(%fault, "Cannot see what others have learned of destinations");
+        }
     }
 
     /// Looks what others have learned, and where lines are.
@@ -349,13 +366,11 @@ impl Seens {
     }
 }
 
-/// Looks twice a second what others have learned, for as long as the store is there.
-pub(super) async fn look(inner: Arc<Inner>) {
+/// Looks now and then what others have learned, for as long as the store is there.
+pub(super) async fn look(inner: Arc<Inner>, every: Duration) {
     loop {
-        if let Err(fault) = inner.look_around().await {
-            tracing::debug!(%fault, "Cannot see what others have learned of destinations");
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+        inner.look_at_others().await;
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -393,7 +408,7 @@ impl Destinations for PostgresStore {
     async fn observe(&self, reports: &[Report], now: Timestamp) -> Answer<Observed> {
         let observed = self.inner.observe(reports, now).await.map_err(Fault::into_error)?;
         if !observed.changes.is_empty() {
-            self.inner.tell_others();
+            self.inner.tell_others_of_gates();
         }
         Ok(observed)
     }
@@ -406,7 +421,7 @@ impl Destinations for PostgresStore {
         };
         let changes =
             self.inner.learn(vec![destination.into()], now, decide).await.map_err(Fault::into_error)?;
-        self.inner.tell_others();
+        self.inner.tell_others_of_gates();
         Ok(changes.into_iter().next())
     }
 

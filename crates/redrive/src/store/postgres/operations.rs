@@ -204,6 +204,7 @@ impl Inner {
         let (destination, payload) = (extras.destination.as_deref(), next.payload.as_str());
         let before = serde_json::to_string(before).expect("what a job was can be written");
         let (note, id) = (note_json(note).to_string(), uuid_of(job.id));
+        let expires = next.buried_at().map(Timestamp::as_millis);
         let arguments = [
             (&lanes as _, Type::INT4_ARRAY),
             (&job.seq as _, Type::INT8),
@@ -219,6 +220,7 @@ impl Inner {
             (&before as _, Type::TEXT),
             (&EDITS_MAX as _, Type::INT8),
             (&note as _, Type::TEXT),
+            (&expires as _, Type::INT8),
         ];
         Ok(only(&self.database.query(include_str!("edit.sql"), &arguments).await?)?.try_get(0)?)
     }

@@ -299,19 +299,20 @@ const LIVE: Part = Part {
          WHERE s.seq BETWEEN r.lowest AND r.highest AND r.seq = s.seq AND r.attempt = s.attempt LIMIT 1)",
         "s.due_at",
     ],
-    waits: "CASE WHEN s.line IS NOT NULL THEN 'held' WHEN s.held THEN 'order' ELSE s.reason END, s.last_delay_ms",
+    waits: "CASE WHEN s.line IS NOT NULL THEN 'held' WHEN s.held THEN 'order' ELSE s.reason END, s.last_delay_ms, \
+         s.in_line_ms",
     end: "NULL::bigint, NULL::text, NULL::text",
 };
 const DONE: Part = Part {
     table: "done",
     when: ["NULL::bigint", "0::bigint"],
-    waits: "NULL::text, NULL::bigint",
+    waits: "NULL::text, NULL::bigint, NULL::bigint",
     end: "s.finished_at, CASE WHEN s.cancelled THEN 'cancelled' ELSE 'succeeded' END, NULL::text",
 };
 const DEAD: Part = Part {
     table: "dead",
     when: ["NULL::bigint", "0::bigint"],
-    waits: "NULL::text, NULL::bigint",
+    waits: "NULL::text, NULL::bigint, NULL::bigint",
     end: "s.finished_at, 'dead', s.why",
 };
 

@@ -132,7 +132,7 @@ impl Inner {
                     item["to_state"] = json!("again");
                     item["at"] = json!(due_at.as_millis());
                     item["reason"] = json!(reason.as_str());
-                    item["deadline"] = json!(next.expires_with(&next.ledger).map(Timestamp::as_millis));
+                    item["deadline"] = json!(next.buried_with(&next.ledger).map(Timestamp::as_millis));
                 }
                 _ => {
                     let policy = self.names.policy_id(&self.database, &next.policy).await?;

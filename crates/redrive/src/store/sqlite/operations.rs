@@ -256,7 +256,8 @@ impl Core {
             self.conn.prepare_cached(include_str!("edit_live.sql"))?.execute(params![
                 job.seq,
                 next.priority,
-                next.extras().destination.as_deref()
+                next.extras().destination.as_deref(),
+                next.buried_at().map(Timestamp::as_millis),
             ])?;
             let bands = &mut self.queue(queue).bands;
             let old = bands.entry(job.priority).or_default();

@@ -46,9 +46,9 @@ pub(super) fn list(
     while paged.jobs.len() < page.limit
         && let Some(row) = rows.next()?
     {
-        let Some(mut job) = names.job(conn, row, 12, Standing::read(row)?)? else { continue };
+        let Some(mut job) = names.job(conn, row, 13, Standing::read(row)?)? else { continue };
         let run = running.read().unwrap_or_else(PoisonError::into_inner).0.get(&job.seq).copied();
-        job.state = match (final_state(row, 30)?, run) {
+        job.state = match (final_state(row, 31)?, run) {
             (Some(state), _) => state,
             (None, Some(run)) if run.attempt == job.ledger.attempt => State::Running { since: run.since },
             (None, _) => job.state,
