@@ -266,7 +266,7 @@ impl Store for PostgresStore {
     }
 
     async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
-        self.inner.keep(shelf, name, value.as_ref()).await.map_err(Fault::into_error)
+        self.inner.keep(shelf, name, value.as_ref(), None).await.map_err(Fault::into_error)
     }
 
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
@@ -388,7 +388,7 @@ impl Store for PostgresStore {
     }
 
     async fn pause(&self, queue: &str, paused: bool) -> Result<()> {
-        self.inner.pause(queue, paused).await.map_err(Fault::into_error)?;
+        self.inner.pause(queue, paused, None).await.map_err(Fault::into_error)?;
         self.inner.tell_others();
         Ok(())
     }

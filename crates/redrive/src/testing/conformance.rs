@@ -214,6 +214,7 @@ macro_rules! conformance_cases {
                 retries_are_foretold_by_the_time_they_will_be_due
                 who_did_what_is_kept_and_found_by_job
                 a_change_is_written_down_with_what_it_does_and_not_where_nothing_can_be_done
+                what_is_set_is_written_down_with_it
                 a_notice_is_kept_once_however_many_notice_it
                 a_waiting_job_can_be_corrected_and_remembers_what_it_was
                 a_dead_job_can_be_corrected_and_brought_back

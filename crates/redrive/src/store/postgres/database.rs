@@ -77,6 +77,34 @@ impl Database {
         answer
     }
 
+    /// Two statements in one transaction, the second if the first came to something; if not, neither is kept.
+    pub(super) async fn both(
+        &self,
+        (first, arguments): (&str, &[Argument<'_>]),
+        came_to_something: impl Fn(&[Row]) -> Result<bool, Fault>,
+        (second, then): (&str, &[Argument<'_>]),
+    ) -> Result<Vec<Row>, Fault> {
+        let mut pauses = PAUSES.iter();
+        loop {
+            let mut client = self.connection().await?;
+            let answer = in_time(async {
+                let transaction = client.transaction().await?;
+                let rows = transaction.query_typed(first, arguments).await?;
+                if came_to_something(&rows)? {
+                    transaction.query_typed(second, then).await?;
+                    transaction.commit().await?;
+                }
+                Ok::<_, Fault>(rows)
+            })
+            .await;
+            keep_or_drop(client, answer.as_ref().err());
+            let Some(pause) = pauses.next().filter(|_| answer.as_ref().is_err_and(Fault::is_passing)) else {
+                return answer;
+            };
+            tokio::time::sleep(*pause).await;
+        }
+    }
+
     /// A statement and two more, sent one behind the other without waiting.
     pub(super) async fn three(
         &self,
@@ -107,7 +135,10 @@ impl Database {
     }
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Fault> {
+async fn in_time<T, E>(answer: impl Future<Output = Result<T, E>>) -> Result<T, Fault>
+where
+    Fault: From<E>,
+{
     match tokio::time::timeout(ANSWER_MAX, answer).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(Fault::Broken(format!("no answer within {ANSWER_MAX:?}"))),

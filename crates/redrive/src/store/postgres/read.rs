@@ -12,8 +12,10 @@ use super::Inner;
 use super::codec::{column, give_up, only};
 use super::database::Argument;
 use super::fault::Fault;
+use super::operations::always;
 use crate::clock::Timestamp;
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
+use crate::operate::Audit;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally, Trend, What};
 use crate::store::{Filter, Group, JobDetail, Page, Paged, QueueCounts};
 
@@ -149,7 +151,13 @@ impl Inner {
     }
 
     /// Writes a record, or removes it.
-    pub(super) async fn keep(&self, shelf: &str, name: &str, value: Option<&Json>) -> Result<(), Fault> {
+    pub(super) async fn keep(
+        &self,
+        shelf: &str,
+        name: &str,
+        value: Option<&Json>,
+        entry: Option<&Audit>,
+    ) -> Result<(), Fault> {
         let mut arguments: Vec<Argument<'_>> = vec![(&shelf, Type::TEXT), (&name, Type::TEXT)];
         let text = value.map(Json::as_str);
         let sql = match &text {
@@ -159,7 +167,7 @@ impl Inner {
             }
             None => include_str!("record_delete.sql"),
         };
-        self.database.query(sql, &arguments).await.map(drop)
+        self.written_down(entry, sql, &arguments, always).await.map(drop)
     }
 
     /// One number.
