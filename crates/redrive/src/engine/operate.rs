@@ -1,14 +1,16 @@
 //! What people ask of an engine besides jobs: figures over time, who did what, notices, corrections, and a halt.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::gate::Change;
-use crate::job::{Job, JobId};
+use crate::job::{AttemptRecord, Job, JobId};
 use crate::machine::Command;
 use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps};
+use crate::policy::Origin;
 use crate::store::{Filter, Operations};
 
 impl Engine {
@@ -43,6 +45,12 @@ impl Engine {
     /// What a job was before it was corrected, oldest first.
     pub async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>> {
         self.operations().edits(id).await
+    }
+
+    /// The last attempt of each of these jobs that ended in a failure, of those that have one: for a list of them.
+    pub async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
+        let tried = jobs.iter().filter(|job| job.ledger.attempt > 0 || job.origin == Origin::External);
+        self.inner().store.last_failed(&tried.cloned().collect::<Vec<_>>()).await
     }
 
     /// Writes an entry of the audit log, or what came of one that is there.

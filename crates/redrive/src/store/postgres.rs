@@ -21,6 +21,7 @@ mod time;
 #[cfg(any(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
 pub(crate) mod transaction;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -39,7 +40,7 @@ use super::{
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{JobId, Json, State};
+use crate::job::{AttemptRecord, Job, JobId, Json, State};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
@@ -367,6 +368,10 @@ impl Store for PostgresStore {
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {
         let page = Page { limit: page.limit.clamp(1, PAGE_MAX), ..page };
         self.inner.list(filter, page).await.map_err(Fault::into_error)
+    }
+
+    async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
+        self.inner.last_failed(jobs).await.map_err(Fault::into_error)
     }
 
     async fn counts(&self) -> Result<Vec<QueueCounts>> {

@@ -195,6 +195,7 @@ macro_rules! conformance_cases {
                 each_field_of_a_filter_is_respected
                 jobs_can_be_listed_by_state
                 jobs_can_be_found_by_the_fingerprint_of_their_last_failure
+                the_last_failure_of_each_of_many_is_known
                 dead_jobs_are_grouped_by_what_they_died_of
                 counts_say_how_many_jobs_are_where
                 totals_say_what_has_happened_ever

@@ -65,6 +65,20 @@ impl Inner {
         Ok(Some(JobDetail { job, attempts, output }))
     }
 
+    /// The last failed attempt of each of these.
+    pub(super) async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>, Fault> {
+        let ids: BTreeMap<i64, JobId> = jobs.iter().map(|job| (job.seq, job.id)).collect();
+        let seqs: Vec<i64> = ids.keys().copied().collect();
+        let sql = include_str!("last_failed.sql");
+        let rows = self.database.query(sql, &[(&seqs, Type::INT8_ARRAY)]).await?;
+        let mut failed = BTreeMap::new();
+        for row in &rows {
+            let id = ids.get(&row.try_get(8)?).copied();
+            failed.extend(id.map(|id| Ok::<_, Fault>((id, attempt(row)?))).transpose()?);
+        }
+        Ok(failed)
+    }
+
     pub(super) async fn counts(&self) -> Result<Vec<QueueCounts>, Fault> {
         let rows = self.database.query(include_str!("counts.sql"), &[]).await?;
         let mut queues: BTreeMap<Arc<str>, QueueCounts> = BTreeMap::new();
