@@ -62,7 +62,7 @@ export function ActivityLine({ line, isOwn = false }: { line: ActivityView & Par
       </span>
       <div className="min-w-0">
         <p className="flex min-w-0 items-baseline gap-1.5">
-          <span className={look.colour}>
+          <span className={`shrink-0 ${look.colour}`}>
             {to === "/destinations" ? (
               <Link to={to} className="link">
                 {t("what.destination")}

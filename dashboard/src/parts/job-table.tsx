@@ -96,7 +96,7 @@ function JobRow({ job, isSelected, toggle }: { job: JobView; isSelected: boolean
       <span className="text-2xs max-md:hidden">
         <Progressed job={job} />
       </span>
-      <span className="whitespace-nowrap text-2xs max-md:order-2 max-md:col-start-3">
+      <span className="whitespace-nowrap text-2xs max-md:order-2 max-md:col-start-3 max-md:text-right">
         <JobTime job={job} />
       </span>
       <span className="whitespace-nowrap text-2xs text-faint max-md:hidden">

@@ -71,12 +71,15 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       <div className="flex min-w-0 items-center gap-2">
         <RefreshCw aria-hidden className="size-3.5 shrink-0 text-faint" />
         <Link to={`/jobs/${item.id}`} className="link flex min-w-0 gap-1.5" title={item.taskId}>
-          <span className="cut max-w-40 shrink-0 font-medium">{kindName(t, item.taskType)}</span>
+          <span className="cut max-w-40 font-medium sm:shrink-0">{kindName(t, item.taskType)}</span>
           <span className="cut text-soft">
             {visible(item.taskId === item.id ? (item.destination ?? "") : item.taskId)}
           </span>
         </Link>
-        <Pips made={item.attemptCount} allowed={item.maxAttempts} />
+        {/* On a phone, how long it is held takes the room of how often it was tried. */}
+        <span className={item.held ? "max-sm:hidden" : ""}>
+          <Pips made={item.attemptCount} allowed={item.maxAttempts} />
+        </span>
       </div>
       <div className="flex items-center justify-end gap-1.5 text-right">
         <When row={row} />
