@@ -53,7 +53,8 @@ pub use machine::{
     Transition, UNHANDLED_DELAY, admit, settle, steer,
 };
 pub use operate::{
-    AUDIT_MAX, Audit, AuditFilter, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, SERIES_KEPT, Steps,
+    AUDIT_MAX, Audit, AuditFilter, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, SERIES_KEPT,
+    Setting, Steps,
 };
 pub use outcome::{Class, Failure, IntoOutcome, Outcome, Output};
 pub use policy::{

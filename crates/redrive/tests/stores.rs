@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    Claim, ClaimId, Failure, HolderId, Job, JobId, Json, Lease, Limits, MemoryStore, NewJob, OnRetry,
-    Outcome, Page, Policy, PostgresOptions, PostgresStore, Queue, Rate, Renewal, Rng, Rules, Settled,
-    Settlement, SqliteStore, StateName, Store, Timestamp, Want, admit, secs, settle,
+    Audit, Claim, ClaimId, Edit, Failure, Filter, HolderId, Job, JobId, Json, Lease, Limits, MemoryStore, NewJob,
+    OnRetry, Outcome, Page, Policy, PostgresOptions, PostgresStore, Queue, Rate, Renewal, Rng, Rules, Setting, Settled,
+    Settlement, SqliteStore, StateName, Store, Timestamp, Want, Word, admit, secs, settle,
 };
 use redrive_testbed::{Database, PgBouncer};
 use tempfile::TempDir;
@@ -255,4 +255,64 @@ async fn none_of_many_destinations_is_served_again_on_sqlite_while_another_waits
 async fn none_of_many_destinations_is_served_again_on_postgres_while_another_waits() {
     let (store, _database) = server().await;
     each_has_its_turn(&store).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_does_not_happen_on_a_file() {
+    let (store, dir) = file().await;
+    let spoil = rusqlite::Connection::open(dir.path().join("jobs.db")).unwrap();
+    nothing_happens(&store, async || {
+        spoil.execute_batch("ALTER TABLE redrive_audit RENAME TO audit_is_gone").unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_does_not_happen_on_a_server() {
+    let (store, database) = server().await;
+    let spoil = redrive_testbed::connect(database.url()).await.unwrap();
+    nothing_happens(&store, async || {
+        spoil.batch_execute("ALTER TABLE redrive.audit RENAME TO audit_is_gone").await.unwrap();
+    })
+    .await;
+}
+
+/// Changes everything that can be changed by hand, with an audit log that takes no entry.
+async fn nothing_happens(store: &impl Store, spoil: impl AsyncFnOnce()) {
+    let queue = Queue::new("default");
+    let mut rng = Rng::seeded(1);
+    let id = JobId::new(NOW, 1, &mut rng);
+    let job = NewJob::of_kind("mail", Json::of(&1).unwrap());
+    store.enqueue(vec![admit(job, &queue, id, NOW, &mut rng).unwrap()], NOW).await.unwrap();
+    spoil().await;
+    let entry = Audit {
+        id: "r1".into(),
+        at: NOW,
+        who: "ops".into(),
+        token: None,
+        what: "anything".into(),
+        on: "everything".into(),
+        job: None,
+        result: "done".into(),
+        detail: String::new(),
+    };
+    let (operations, shelf, name) = (store.operations(), "s".to_owned(), "n".to_owned());
+    for setting in [
+        Setting::Queue { name: "default".into(), paused: true },
+        Setting::Held(true),
+        Setting::Destination { name: "api".into(), word: Word::Pause },
+        Setting::Record { shelf, name, value: Some(Json::of(&7).unwrap()) },
+    ] {
+        assert!(operations.set_audited(&setting, NOW, &entry).await.is_err(), "{setting:?}");
+    }
+    let edit = Edit { priority: Some(8), by: "ops".into(), ..Edit::default() };
+    assert!(operations.edit(id, &edit, NOW, Some(&entry)).await.is_err());
+    let cancel = redrive::Command::Cancel;
+    assert!(operations.apply_audited(cancel, &Filter::id(id), 1, NOW, &entry).await.is_err());
+    assert!(store.counts().await.unwrap().iter().all(|queue| !queue.paused));
+    assert!(!operations.is_held().await.unwrap());
+    assert!(store.destinations().list(NOW).await.unwrap().iter().all(|one| !one.gate.paused));
+    assert!(store.records("s").await.unwrap().is_empty());
+    let job = store.get(id).await.unwrap().unwrap().job;
+    assert_eq!((job.priority, job.state.name()), (0, StateName::Waiting));
 }

@@ -291,3 +291,36 @@ async fn a_health_check_by_connection_goes_through_the_guard() {
     say(&ground, "api.x", "down").await;
     until(&ground, "/destinations/api.x", |seen| seen["state"] == "ramp").await;
 }
+
+#[tokio::test]
+async fn a_retry_that_is_held_says_by_what_and_until_when() {
+    let ground = Ground::new().await;
+    let soon = json!({ "policy": { "backoff": { "kind": "fixed", "delay": "1ms" }, "maxAttempts": 5 } });
+    let (one, two) = (job_for(&ground, "api.x", soon.clone()).await, job_for(&ground, "api.y", soon).await);
+    for _ in 0..2 {
+        let lease = ground.lease("mail").await;
+        ground.report(&lease, "fail", json!({ "message": "not yet" })).await.data();
+    }
+    let blocker = job_for(&ground, "api.x", json!({ "kind": "blocker" })).await;
+    let lease = ground.lease("blocker").await;
+    let busy = json!({ "message": "busy", "status": 429, "retryAfter": "2h" });
+    ground.report(&lease, "fail", busy).await.data();
+    let shut = ground.get("/destinations/api.x").await;
+    let due = |item: &Value| item["timeUntilRetry"] == "0ms" || item["timeUntilRetry"] == "0s";
+    let pending = until(&ground, "/retry/pending", |pending| {
+        pending["items"].as_array().unwrap().iter().filter(|item| due(item)).count() == 2
+    })
+    .await;
+    let held = |pending: &Value, id: &str| {
+        pending["items"].as_array().unwrap().iter().find(|item| item["id"] == id).unwrap()["held"].clone()
+    };
+    let by_gate = json!({
+        "by": "destination", "name": "api.x", "state": "shut", "reason": "retry_after", "until": shut["until"],
+    });
+    assert_eq!((held(&pending, &one), held(&pending, &two)), (by_gate.clone(), Value::Null), "not {blocker}");
+    ground.post("/queues/default/pause", json!({})).await.data();
+    let pending = ground.get("/retry/pending").await;
+    assert_eq!(held(&pending, &two), json!({ "by": "queue", "name": "default", "state": "paused" }));
+    ground.post("/queues/default/resume", json!({})).await.data();
+    assert_eq!(held(&ground.get("/retry/pending").await, &one), by_gate);
+}

@@ -16,6 +16,7 @@ use crate::gate::{
 };
 use crate::job::{Ending, Job, Json, StateName};
 use crate::machine::{self, Command};
+use crate::operate::Setting;
 use crate::outcome::{Class, Failure, Outcome};
 use crate::store::{Destination, Filter, Settlement};
 
@@ -87,8 +88,7 @@ impl Engine {
     /// Passes on what is said of a destination. When it is up, what waits for it goes at once, in order and along the
     /// ramp: pauses after failures are over.
     pub async fn say(&self, destination: &str, word: Word) -> Result<()> {
-        let store = &self.inner.store;
-        let change = store.destinations().tell(destination, word, self.now()).await?;
+        let change = self.set(Setting::Destination { name: destination.into(), word }).await?;
         self.inner.changed(change);
         if word == Word::Up {
             let waiting = Filter {
@@ -146,7 +146,7 @@ impl Engine {
             .map(|limits| Json::of(&limits))
             .transpose()
             .map_err(|error| Error::invalid("the limits cannot be written", error.to_string()))?;
-        self.inner.store.keep(SHELF, pattern, value).await?;
+        self.keep_record(SHELF, pattern, value).await?;
         self.inner.look_up_limits().await
     }
 

@@ -21,6 +21,7 @@ mod time;
 #[cfg(any(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
 pub(crate) mod transaction;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,7 +41,7 @@ use super::{
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{JobId, Json, State};
+use crate::job::{AttemptRecord, Job, JobId, Json, State};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
@@ -293,7 +294,7 @@ impl Store for PostgresStore {
     }
 
     async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
-        self.inner.keep(shelf, name, value.as_ref()).await.map_err(Fault::into_error)
+        self.inner.keep(shelf, name, value.as_ref(), None).await.map_err(Fault::into_error)
     }
 
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
@@ -396,6 +397,10 @@ impl Store for PostgresStore {
         self.inner.list(filter, page).await.map_err(Fault::into_error)
     }
 
+    async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
+        self.inner.last_failed(jobs).await.map_err(Fault::into_error)
+    }
+
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.inner.counts().await.map_err(Fault::into_error)
     }
@@ -415,7 +420,7 @@ impl Store for PostgresStore {
     }
 
     async fn pause(&self, queue: &str, paused: bool) -> Result<()> {
-        self.inner.pause(queue, paused).await.map_err(Fault::into_error)?;
+        self.inner.pause(queue, paused, None).await.map_err(Fault::into_error)?;
         self.inner.tell_others();
         Ok(())
     }

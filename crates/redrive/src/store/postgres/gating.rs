@@ -21,6 +21,7 @@ use crate::clock::Timestamp;
 use crate::error::Result as Answer;
 use crate::gate::{Blame, Change, Counts, Gate, Report, Rules, Seen, Word, observed};
 use crate::job::JobId;
+use crate::operate::Audit;
 use crate::store::{Destination, Destinations, Observed};
 
 /// How often to look what others have learned, without having been told.
@@ -232,7 +233,7 @@ impl Inner {
             })
             .collect()
         };
-        self.write_lessons(&lessons, now).await.map(drop)
+        self.write_lessons(&lessons, now, None).await.map(drop)
     }
 
     /// Writes what follows from gates as they were last seen; decided again for those that are others by now.
@@ -240,6 +241,7 @@ impl Inner {
         &self,
         names: Vec<Arc<str>>,
         now: Timestamp,
+        entry: Option<&Audit>,
         mut decide: impl FnMut(&Arc<str>, Option<&Gate>, &Rules) -> Option<(Gate, JobId)>,
     ) -> Result<Vec<Change>, Fault> {
         let mut open = names;
@@ -249,7 +251,7 @@ impl Inner {
                 let seens = self.gating.lock();
                 open.iter().filter_map(|name| seens.lesson(name, now, &mut decide)).collect()
             };
-            let written = self.write_lessons(&lessons, now).await?;
+            let written = self.write_lessons(&lessons, now, entry).await?;
             open.clear();
             for (lesson, written) in lessons.into_iter().zip(written) {
                 if written {
@@ -265,7 +267,12 @@ impl Inner {
         Err(Fault::Changed)
     }
 
-    async fn write_lessons(&self, lessons: &[Lesson], now: Timestamp) -> Result<Vec<bool>, Fault> {
+    async fn write_lessons(
+        &self,
+        lessons: &[Lesson],
+        now: Timestamp,
+        entry: Option<&Audit>,
+    ) -> Result<Vec<bool>, Fault> {
         if lessons.is_empty() {
             return Ok(Vec::new());
         }
@@ -298,7 +305,9 @@ impl Inner {
             (&jobs as _, Type::UUID_ARRAY),
             (&notes as _, Type::TEXT_ARRAY),
         ];
-        let rows = self.database.query(include_str!("learn.sql"), &arguments).await?;
+        let any_written =
+            |rows: &[Row]| rows.iter().try_fold(false, |any, row| Ok(any | row.try_get::<_, bool>(7)?));
+        let rows = self.written_down(entry, include_str!("learn.sql"), &arguments, any_written).await?;
         let mut written: BTreeMap<&str, bool> = BTreeMap::new();
         let mut seens = self.gating.lock();
         for row in &rows {
@@ -306,6 +315,23 @@ impl Inner {
             seens.read(row)?;
         }
         Ok(names.iter().map(|name| written.get(name).copied().unwrap_or(false)).collect())
+    }
+
+    /// Does what somebody said of a destination, and writes down who it was.
+    pub(super) async fn told_of(
+        &self,
+        destination: &Arc<str>,
+        word: Word,
+        now: Timestamp,
+        entry: Option<&Audit>,
+    ) -> Result<Option<Change>, Fault> {
+        let decide = |_: &Arc<str>, known: Option<&Gate>, _: &Rules| {
+            let mut gate = known.cloned().unwrap_or_default();
+            gate.told(word, now);
+            Some((gate, JobId::default()))
+        };
+        let changes = self.learn(vec![destination.clone()], now, entry, decide).await?;
+        Ok(changes.into_iter().next())
     }
 
     async fn observe(&self, reports: &[Report], now: Timestamp) -> Result<Observed, Fault> {
@@ -321,7 +347,7 @@ impl Inner {
         names.dedup();
         let mut blames = vec![Blame::Job; reports.len()];
         let changes = self
-            .learn(names, now, |name, known, rules| {
+            .learn(names, now, None, |name, known, rules| {
                 let limits = rules.of(name);
                 let mut gate: Option<Gate> = known.cloned();
                 let mut last = None;
@@ -414,15 +440,9 @@ impl Destinations for PostgresStore {
     }
 
     async fn tell(&self, destination: &str, word: Word, now: Timestamp) -> Answer<Option<Change>> {
-        let decide = |_: &Arc<str>, known: Option<&Gate>, _: &Rules| {
-            let mut gate = known.cloned().unwrap_or_default();
-            gate.told(word, now);
-            Some((gate, JobId::default()))
-        };
-        let changes =
-            self.inner.learn(vec![destination.into()], now, decide).await.map_err(Fault::into_error)?;
+        let told = self.inner.told_of(&destination.into(), word, now, None).await;
         self.inner.tell_others_of_gates();
-        Ok(changes.into_iter().next())
+        told.map_err(Fault::into_error)
     }
 
     async fn list(&self, now: Timestamp) -> Answer<Vec<Destination>> {

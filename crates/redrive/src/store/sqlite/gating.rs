@@ -228,7 +228,12 @@ impl Core {
         Ok(observed)
     }
 
-    fn tell(&mut self, to: &Arc<str>, word: Word, now: Timestamp) -> Result<Option<Change>, Fault> {
+    pub(super) fn tell(
+        &mut self,
+        to: &Arc<str>,
+        word: Word,
+        now: Timestamp,
+    ) -> Result<Option<Change>, Fault> {
         let change = lock(&self.gates).tell(to, word, now);
         self.gate_changed(to, JobId::default(), change.as_ref())?;
         Ok(change)

@@ -354,7 +354,7 @@ pub async fn a_job_that_gets_another_destination_leaves_the_line(store: Arc<dyn 
         by: "a test".into(),
         ..Default::default()
     };
-    kit.store.operations().edit(moved, &edit, kit.now).await.expect("it can be corrected");
+    kit.store.operations().edit(moved, &edit, kit.now, None).await.expect("it can be corrected");
     assert_eq!(ids(&claim_all(&mut kit).await), [moved]);
     assert_eq!(kit.name(stays).await, StateName::Waiting);
 }
