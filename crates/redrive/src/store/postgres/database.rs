@@ -73,7 +73,8 @@ impl Database {
         answer
     }
 
-    /// Two statements in one transaction, the second if the first came to something; if not, neither is kept.
+    /// Two statements in one transaction, the second if the first came to something; if not, neither is kept. Whoever
+    /// freezes in between loses his transaction, so that what it has locked is not locked for long.
     pub(super) async fn both(
         &self,
         (first, arguments): (&str, &[Argument<'_>]),
@@ -85,6 +86,7 @@ impl Database {
             let mut client = self.connection().await?;
             let answer = in_time(async {
                 let transaction = client.transaction().await?;
+                transaction.batch_execute("SET LOCAL idle_in_transaction_session_timeout = '1s'").await?;
                 let rows = transaction.query_typed(first, arguments).await?;
                 if came_to_something(&rows)? {
                     transaction.query_typed(second, then).await?;

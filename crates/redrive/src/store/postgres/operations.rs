@@ -353,7 +353,10 @@ impl Operations for PostgresStore {
 
     async fn set_audited(&self, setting: &Setting, now: Timestamp, entry: &Audit) -> Result<Option<Change>> {
         let change = self.inner.set(setting, now, entry).await.map_err(Fault::into_error)?;
-        self.inner.tell_others();
+        match setting {
+            Setting::Destination { .. } => self.inner.tell_others_of_gates(),
+            _ => self.inner.tell_others(),
+        }
         Ok(change)
     }
 
