@@ -1,6 +1,7 @@
-"""A file server on loopback for bench/downloads/run: healthy, or flaky as networks are. Knows ranges and entity tags.
+"""A file server on loopback for bench/downloads/run: healthy, flaky as networks are, or with one fault for each file.
+Knows ranges and entity tags.
 
-    server.py FOLDER healthy|flaky
+    server.py FOLDER healthy|flaky|faults
 
 Prints its port. GET /_stats answers with what it has sent and been asked since the last GET /_reset.
 """
@@ -19,11 +20,13 @@ PIECE = 256 * 1024
 FLAKY_RATE = 24 * 1024 * 1024
 
 stats = {}
+asked = {}
 dice = random.Random(7)
 
 
 def reset():
     stats.update(sent=0, requests=0, cut=0, refused=0, stalled=0)
+    asked.clear()
     dice.seed(7)
 
 
@@ -66,6 +69,8 @@ async def answer(path, headers, writer):
         return True
     n = stats["requests"]
     stats["requests"] += 1
+    if MODE == "faults":
+        return await answer_with_fault(path.strip("/"), headers, writer)
     what = fate(n)
     if what == "refused":
         stats["refused"] += 1
@@ -104,6 +109,54 @@ async def send_file(file, size, headers, what, writer):
     if what == "stalled":
         await asyncio.sleep(60)
     return what == "well"
+
+
+async def answer_with_fault(name, headers, writer):
+    """What the name of the file begins with happens to its first request, or to its first continuation."""
+    fault = name.split("-")[0]
+    n = asked[name] = asked.get(name, -1) + 1
+    with open(os.path.join(FOLDER, name), "rb") as file:
+        content = file.read()
+    size, tag = len(content), '"2"' if fault == "changed" and n else '"1"'
+    start, end, announced = 0, size, size
+    if "range" in headers and headers.get("if-range", tag) == tag:
+        start = int(headers["range"].removeprefix("bytes=").split("-")[0])
+    if start >= size:
+        writer.write(b"HTTP/1.1 416 Beyond\r\ncontent-range: bytes */%d\r\ncontent-length: 0\r\n\r\n" % size)
+        await writer.drain()
+        return True
+    if n == 0 and fault == "dropped":
+        return False
+    if n == 0 and fault == "busy":
+        writer.write(b"HTTP/1.1 503 Busy\r\nretry-after: 2\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        return True
+    if n == 0 and fault == "long":
+        announced = size + 1000
+    elif n == 0 and fault != "well":
+        end = size // 2
+        if fault == "changed":
+            content = bytes(size)
+    elif n == 1 and start and fault == "shifted":
+        start -= 1 << 20
+    await send_bytes(content, start, end, announced, tag, n == 0 and fault == "unended", writer)
+    if n == 0 and fault == "stalled":
+        await asyncio.sleep(60)
+    return end == announced
+
+
+async def send_bytes(content, start, end, announced, tag, is_chunked, writer):
+    head = f"HTTP/1.1 {'206 Partial' if start else '200 OK'}\r\netag: {tag}\r\naccept-ranges: bytes\r\n"
+    head += "transfer-encoding: chunked\r\n" if is_chunked else f"content-length: {announced - start}\r\n"
+    if start:
+        head += f"content-range: bytes {start}-{announced - 1}/{announced}\r\n"
+    writer.write((head + "\r\n").encode())
+    for at in range(start, end, PIECE):
+        piece = content[at:min(at + PIECE, end)]
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece) if is_chunked else piece)
+        await writer.drain()
+        stats["sent"] += len(piece)
+        await asyncio.sleep(len(piece) / FLAKY_RATE)
 
 
 async def main():

@@ -72,6 +72,11 @@ async function order(server, destination) {
   return await server.call("POST", "/executions", { workflow: { nodes }, input: { order: 2041 } });
 }
 
+const hideToasts = (page) =>
+  page.evaluate(() => {
+    for (const region of document.querySelectorAll('[aria-label="Notifications"]')) region.style.display = "none";
+  });
+
 mkdirSync(folder, { recursive: true });
 const server = await startServer({ args: ["--demo"] });
 const destination = await startDestination();
@@ -99,6 +104,8 @@ try {
       if (name === "policies") await page.getByTestId("outage").waitFor({ timeout: 120_000 });
       await page.evaluate(() => document.fonts.ready);
       await page.waitForTimeout(1_200);
+      // What has just happened is told on the first page; on the others it would stand before what they are about.
+      if (name !== "overview" || view === "phone") await hideToasts(page);
       await page.screenshot({ path: `${folder}${name}-${view}.png` });
     };
     await shot("job", `/jobs/${job.id}`);

@@ -9,6 +9,7 @@ mod child;
 mod database;
 mod ground;
 mod limit;
+mod lists;
 mod measures;
 mod over_http;
 mod peer;
@@ -135,6 +136,7 @@ impl<'o> Bench<'o> {
                 |store| self.runtime.block_on(measures::drain_to(store, jobs, 1)),
             ),
             Measure::Executions => self.executions(&name),
+            Measure::List => self.lists(),
             Measure::HttpEnqueue => self.pairs(
                 &name,
                 |store| self.runtime.block_on(over_http::enqueue(store, jobs)),
@@ -200,6 +202,24 @@ impl<'o> Bench<'o> {
             |store| race(store, ChildTask::Fill, nodes),
         )?;
         values.extend([("concurrency", json!(places)), ("processes", json!(processes))]);
+        Ok(values)
+    }
+
+    /// Pages of a store with very many jobs and of one with few. The ratio is of the page that suffers most; the one that
+    /// looks for hardly anything is told beside it.
+    fn lists(&self) -> Result<Values> {
+        let jobs = self.options.waiting;
+        out::progress(&format!("filling a store with {jobs} jobs"));
+        let found = self.on_fresh_ground(|few| {
+            self.on_fresh_ground(|many| self.runtime.block_on(lists::compare(few, many, jobs)))
+        })?;
+        let pages = found.iter().filter(|(name, ..)| *name != lists::RARE_PAGE);
+        let worst = pages.map(|(_, few, many)| many / few).fold(0.0, f64::max);
+        let told = |(name, few, many): &(&'static str, f64, f64)| {
+            (*name, json!([rounded(*few, 2), rounded(*many, 2)]))
+        };
+        let mut values = vec![("ratio", rounded(worst, 2))];
+        values.extend(found.iter().map(told));
         Ok(values)
     }
 

@@ -177,7 +177,7 @@ pub(crate) struct BenchOptions {
     /// How many jobs the throughput measures take; the slow ones take a fixed share of it
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u64).range(1..=10_000_000))]
     pub(crate) jobs: u64,
-    /// How many jobs wait for next month in idle_1m and drain_1m
+    /// How many jobs wait for next month in idle_1m and drain_1m, and are there in list
     #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = value_parser!(u64).range(1..=10_000_000))]
     pub(crate) waiting: u64,
     /// How many jobs have come and gone in drain_5m
@@ -301,6 +301,8 @@ pub(crate) enum Measure {
     Destinations,
     /// Executions of five nodes, in nodes, beside as many plain jobs: two processes on PostgreSQL, one on SQLite.
     Executions,
+    /// A page of the list of a million jobs, beside the same of a thousand: milliseconds of each filter, and the worst ratio.
+    List,
     /// POST /jobs on 64 connections, beside 64 callers of the library.
     HttpEnqueue,
     /// HTTP jobs through the server, 64 at once, beside the same client in a bare loop.

@@ -302,7 +302,13 @@ impl Downloads {
             at: due_at,
             why: failure.map_or_else(|| "it was cut".to_owned(), |failure| failure.message.clone()),
         };
+        // What its host put off is in hand at once, and waits here: its countdown goes on.
+        let is_put_off = || {
+            let phase = self.board.state(event.job).map(|state| state.phase);
+            matches!(phase, Some(Phase::Retrying { at, .. }) if at > event.at)
+        };
         let phase = match &event.what {
+            Happening::Started { .. } if is_put_off() => return,
             Happening::Started { .. } => Phase::Waiting,
             Happening::Succeeded { .. } => Phase::Completed,
             Happening::RetryScheduled { due_at, failure, .. } => retry(*due_at, failure.as_ref()),

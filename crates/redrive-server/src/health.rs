@@ -3,11 +3,13 @@
 //!
 //! Each server asks for itself. Where some reach a destination and others do not, write the rule for one of them.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Method;
-use redrive::{Engine, Phase, Result, Why, Word, secs};
+use redrive::{Engine, Gate, Phase, Result, Why, Word, pattern_matches, secs};
 
 use crate::config::{HealthAt, HealthConfig};
 use crate::egress::{Egress, Request, Timeouts};
@@ -16,6 +18,13 @@ use crate::egress::{Egress, Request, Timeouts};
 const FAILURES: u32 = 3;
 /// The longest wait for an answer.
 const ANSWER_MAX: Duration = secs(10);
+/// Of those that match a pattern, so many are asked in a round,
+const NAMES_MAX: usize = 1_000;
+/// so many of them at once.
+const AT_ONCE: usize = 50;
+
+/// By destination: questions in a row that had no answer.
+type Failures = BTreeMap<Arc<str>, u32>;
 
 /// Asks for as long as it is run.
 pub struct Health {
@@ -33,60 +42,85 @@ enum Purpose {
     IsItThere,
 }
 
+/// What one round has to find out.
+struct Question {
+    name: Arc<str>,
+    purpose: Purpose,
+    at: HealthAt,
+}
+
 impl Health {
-    /// With these rules, each for a destination of that name.
+    /// With these rules, each for a destination or for all that match a pattern; the longest pattern that matches decides.
     pub fn new(engine: Engine, egress: Egress, rules: Vec<(String, HealthConfig)>) -> Health {
         Health { engine, egress, rules }
     }
 
     /// Asks until it is dropped.
     pub async fn run(self) {
-        join_all(self.rules.iter().map(|(name, rule)| self.watch(name, rule))).await;
+        join_all(self.rules.iter().map(|(pattern, rule)| self.watch(pattern, rule))).await;
     }
 
-    async fn watch(&self, name: &str, rule: &HealthConfig) {
-        let mut failures = 0;
+    async fn watch(&self, pattern: &str, rule: &HealthConfig) {
+        let mut failures = BTreeMap::new();
         loop {
             tokio::time::sleep(rule.every).await;
-            if let Err(error) = self.look(name, rule, &mut failures).await {
-                tracing::warn!(destination = name, %error, "Cannot look after a destination; trying again");
+            if let Err(error) = self.look(pattern, rule, &mut failures).await {
+                tracing::warn!(pattern, %error, "Cannot look after destinations; trying again");
             }
         }
     }
 
-    async fn look(&self, name: &str, rule: &HealthConfig, failures: &mut u32) -> Result<()> {
-        let Some(purpose) = self.purpose(name).await? else {
-            *failures = 0;
-            return Ok(());
-        };
-        let answer = self.ask(rule).await;
-        if let Err(why) = &answer {
-            tracing::debug!(destination = name, why, "Not there");
+    async fn look(&self, pattern: &str, rule: &HealthConfig, failures: &mut Failures) -> Result<()> {
+        let questions = self.questions(pattern, rule).await?;
+        failures.retain(|name, _| questions.iter().any(|question| question.name == *name));
+        // What is the same for several is asked once.
+        let places: BTreeSet<&HealthAt> = questions.iter().map(|question| &question.at).collect();
+        let places: Vec<HealthAt> = places.into_iter().cloned().collect();
+        let mut answers = BTreeMap::new();
+        for part in places.chunks(AT_ONCE) {
+            let asked = join_all(part.iter().map(|at| self.ask(at, rule.every))).await;
+            answers.extend(part.iter().zip(asked));
         }
-        let (now, word) = step(purpose, answer.is_ok(), *failures);
-        *failures = now;
-        match word {
-            Some(word) => self.engine.say(name, word).await,
-            None => Ok(()),
+        for Question { name, purpose, at } in &questions {
+            let Some(answer) = answers.get(at) else { continue };
+            if let Err(why) = answer {
+                tracing::debug!(destination = %name, why, "Not there");
+            }
+            let count = failures.entry(name.clone()).or_default();
+            let (now, word) = step(*purpose, answer.is_ok(), *count);
+            *count = now;
+            if let Some(word) = word {
+                self.engine.say(name, word).await?;
+            }
         }
+        Ok(())
     }
 
-    /// What there is to find out; nothing while a pause was asked for, by itself or by a person, or while it refuses
-    /// what it is given: an answer to a question says nothing about those.
-    async fn purpose(&self, name: &str) -> Result<Option<Purpose>> {
+    /// Of a destination, always. Of those that match a pattern, as many as there are time and reason to ask: the ones that
+    /// are held or watched already, and the ones that were called lately.
+    async fn questions(&self, pattern: &str, rule: &HealthConfig) -> Result<Vec<Question>> {
         let known = self.engine.destinations().await?;
-        let gate = known.into_iter().find(|known| &*known.name == name).map(|known| known.gate);
-        Ok(match gate.map(|gate| (gate.paused, gate.phase)) {
-            Some((true, _)) => None,
-            Some((_, Phase::Shut { why: Why::RetryAfter | Why::Credential, .. })) => None,
-            Some((_, Phase::Shut { .. } | Phase::Probing { .. })) => Some(Purpose::IsItBack),
-            Some((_, Phase::Open | Phase::Ramp { .. })) | None => Some(Purpose::IsItThere),
-        })
+        let mut names: BTreeSet<Arc<str>> = known.iter().map(|known| known.name.clone()).collect();
+        names.extend(self.engine.called_lately());
+        names.retain(|name| self.rule_of(name) == Some(pattern));
+        if !pattern.contains('*') {
+            names.insert(pattern.into());
+        }
+        let questions = names.into_iter().filter_map(|name| {
+            let gate = known.iter().find(|known| known.name == name).map(|known| &known.gate);
+            Some(Question { purpose: purpose(gate)?, at: rule.at.of(&name)?, name })
+        });
+        Ok(questions.take(NAMES_MAX).collect())
     }
 
-    async fn ask(&self, rule: &HealthConfig) -> Result<(), String> {
-        let within = rule.every.clamp(secs(1), ANSWER_MAX);
-        match &rule.at {
+    fn rule_of(&self, name: &str) -> Option<&str> {
+        let patterns = self.rules.iter().map(|(pattern, _)| pattern.as_str());
+        patterns.filter(|pattern| pattern_matches(pattern, name)).max_by_key(|pattern| pattern.len())
+    }
+
+    async fn ask(&self, at: &HealthAt, every: Duration) -> Result<(), String> {
+        let within = every.clamp(secs(1), ANSWER_MAX);
+        match at {
             HealthAt::Tcp(host, port) => {
                 self.egress.reach(host, *port, within).await.map_err(|error| error.to_string())
             }
@@ -101,6 +135,17 @@ impl Health {
                 }
             }
         }
+    }
+}
+
+/// What there is to find out; nothing while a pause was asked for, by itself or by a person, or while it refuses what it
+/// is given: an answer to a question says nothing about those.
+fn purpose(gate: Option<&Gate>) -> Option<Purpose> {
+    match gate.map(|gate| (gate.paused, &gate.phase)) {
+        Some((true, _)) => None,
+        Some((_, Phase::Shut { why: Why::RetryAfter | Why::Credential, .. })) => None,
+        Some((_, Phase::Shut { .. } | Phase::Probing { .. })) => Some(Purpose::IsItBack),
+        Some((_, Phase::Open | Phase::Ramp { .. })) | None => Some(Purpose::IsItThere),
     }
 }
 

@@ -144,3 +144,14 @@ fn a_folder_that_is_not_there_fails_and_says_what_to_do() {
     assert_eq!(output.status.code(), Some(1), "{error}");
     assert!(error.contains("choose another place with --store"), "{error}");
 }
+
+#[test]
+fn a_page_of_many_jobs_is_reported_beside_the_same_page_of_few() {
+    let results = results(&["--waiting", "1500", "--only", "list", "--json"]);
+    assert_eq!(names(&results), ["list"]);
+    assert!(results[0]["ratio"].as_f64().unwrap() > 0.0, "{}", results[0]);
+    for page in ["plain", "deep", "kind_dead", "queue", "destination", "label", "group", "rare"] {
+        let [few, many] = [0, 1].map(|side| results[0][page][side].as_f64().unwrap());
+        assert!(few > 0.0 && many > 0.0, "{page} of {}", results[0]);
+    }
+}

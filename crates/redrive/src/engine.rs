@@ -29,7 +29,7 @@ use crate::clock::{Clock, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId, Json, NewJob};
 use crate::machine::{self, Admission, Command, Steer};
-use crate::operate::Audit;
+use crate::operate::{Audit, Setting};
 use crate::queue::{Queue, Retention};
 use crate::stats::Activity;
 use crate::store::{
@@ -51,7 +51,7 @@ pub use self::workflow::ExecutionDetail;
 #[derive(Clone)]
 pub struct Engine {
     inner: Arc<Inner>,
-    /// On whose behalf it changes jobs, if that is to be written down.
+    /// On whose behalf it changes something, if that is to be written down.
     asked: Option<Arc<Audit>>,
 }
 
@@ -197,7 +197,7 @@ impl Engine {
 
     /// Writes a record, or removes it.
     pub async fn keep_record(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
-        self.inner.store.keep(shelf, name, value).await
+        self.set(Setting::Record { shelf: shelf.into(), name: name.into(), value }).await.map(drop)
     }
 
     /// One job with its history.
@@ -344,12 +344,12 @@ impl Engine {
 
     /// Stops handing out jobs of a queue, on every engine of the store.
     pub async fn pause(&self, queue: &str) -> Result<()> {
-        self.inner.store.pause(queue, true).await
+        self.set(Setting::Queue { name: queue.into(), paused: true }).await.map(drop)
     }
 
     /// Goes on handing out jobs of a queue.
     pub async fn resume(&self, queue: &str) -> Result<()> {
-        self.inner.store.pause(queue, false).await
+        self.set(Setting::Queue { name: queue.into(), paused: false }).await.map(drop)
     }
 
     /// What happens from now on. A listener that falls far behind misses some and is told so.

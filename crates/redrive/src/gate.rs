@@ -32,7 +32,7 @@ pub(crate) use gates::Gates;
 #[cfg(feature = "postgres")]
 pub(crate) use gates::observed;
 pub use learned::Learned;
-pub use limits::{Limits, Rate, Rules, pattern_problem};
+pub use limits::{Limits, Rate, Rules, pattern_matches, pattern_problem};
 
 /// A probe that has not come back after this is not waited for any longer.
 pub const PROBE_PATIENCE: Duration = Duration::from_secs(60);

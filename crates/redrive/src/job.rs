@@ -233,6 +233,8 @@ pub struct Extras {
     pub last_delay: Option<Duration>,
     /// When it was last brought back from the dead: its age is measured from then.
     pub revived_at: Option<Timestamp>,
+    /// How long it was due and stood in the line of its destination, before attempts that have begun.
+    pub in_line: Duration,
 }
 
 static NO_EXTRAS: Extras = Extras {
@@ -246,6 +248,7 @@ static NO_EXTRAS: Extras = Extras {
     timeout: None,
     last_delay: None,
     revived_at: None,
+    in_line: Duration::ZERO,
 };
 
 impl Job {
@@ -283,25 +286,57 @@ impl Job {
         self.extras().timeout.or(self.policy.timeout)
     }
 
+    /// Dead if not finished by then: later than it was written down, where the time it was held does not count.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.extras().deadline.map(|at| at + self.uncounted())
+    }
+
+    /// Dead if not begun by then, in the same way.
+    pub fn start_by(&self) -> Option<Timestamp> {
+        self.extras().start_by.map(|at| at + self.uncounted())
+    }
+
+    fn uncounted(&self) -> Duration {
+        if self.policy.held_counts { Duration::ZERO } else { self.extras().in_line }
+    }
+
     /// When its time is over: before the first attempt both limits hold, afterwards only the deadline.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_with(&self.ledger)
     }
 
     pub(crate) fn expires_with(&self, ledger: &Ledger) -> Option<Timestamp> {
-        let Extras { deadline, start_by, .. } = self.extras();
-        match (deadline, start_by) {
+        match (self.deadline(), self.start_by()) {
             // Where nobody knew its kind, it has not begun.
             (deadline, Some(start_by)) if ledger.attempt == ledger.holds => {
-                Some(deadline.unwrap_or(Timestamp::MAX).min(*start_by))
+                Some(deadline.unwrap_or(Timestamp::MAX).min(start_by))
             }
-            (deadline, _) => *deadline,
+            (deadline, _) => deadline,
         }
+    }
+
+    /// When it is to be buried without having had its turn. How long it will be held is not known before it is let go; so
+    /// where that does not count, whether its time is over is asked when it has its turn, and not before.
+    pub(crate) fn buried_at(&self) -> Option<Timestamp> {
+        self.buried_with(&self.ledger)
+    }
+
+    pub(crate) fn buried_with(&self, ledger: &Ledger) -> Option<Timestamp> {
+        let may_wait = !self.policy.held_counts && self.extras().destination.is_some();
+        self.expires_with(ledger).filter(|_| !may_wait)
     }
 
     /// How old it is for limits that are measured from its beginning.
     pub fn age(&self, now: Timestamp) -> Duration {
-        now.since(self.extras().revived_at.unwrap_or(self.created_at))
+        now.since(self.extras().revived_at.unwrap_or(self.created_at)).saturating_sub(self.uncounted())
+    }
+
+    /// Notes that it leaves the line of its destination, in which it stood since it was due.
+    pub(crate) fn leave_line(&mut self, now: Timestamp) {
+        let stood = now.since(self.due_at());
+        if !stood.is_zero() {
+            self.extras_mut().in_line += stood;
+        }
     }
 
     /// Whether a process died while it ran, so that it must not run beside others that are under the same suspicion.

@@ -41,7 +41,7 @@ pub use fallback::{Fallback, Found};
 pub use forecast::{Forecast, forecast};
 pub use gate::{
     Blame, Change, Gate, HOLDS_MAX, Learned, Limits, PROBE_PATIENCE, Phase, Rate, Report, Rules, Seen, Why,
-    Word, pattern_problem,
+    Word, pattern_matches, pattern_problem,
 };
 pub use inline::{Attempted, INLINE_TRIES_MAX, INLINE_WAIT_MAX};
 pub use job::{
@@ -53,7 +53,8 @@ pub use machine::{
     Transition, UNHANDLED_DELAY, admit, settle, steer,
 };
 pub use operate::{
-    AUDIT_MAX, Audit, AuditFilter, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, SERIES_KEPT, Steps,
+    AUDIT_MAX, Audit, AuditFilter, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, SERIES_KEPT,
+    Setting, Steps,
 };
 pub use outcome::{Class, Failure, IntoOutcome, Outcome, Output};
 pub use policy::{

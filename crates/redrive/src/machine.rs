@@ -348,7 +348,7 @@ impl Transition {
     /// A wait that ends after the job's time is over is no wait.
     fn within_its_time(mut self, job: &Job, now: Timestamp) -> Transition {
         if let State::Waiting { due_at, .. } = self.state
-            && job.extras().deadline.is_some_and(|deadline| due_at >= deadline)
+            && job.deadline().is_some_and(|deadline| due_at >= deadline)
         {
             self.state = State::Dead { at: now, why: GiveUp::Expired };
         }
@@ -617,6 +617,21 @@ mod tests {
         }
         let done = settled(&until(NOW - secs(1)), Outcome::Done(None));
         assert_eq!(done.state, State::Succeeded { at: NOW }, "what is done is done");
+    }
+
+    #[test]
+    fn time_in_line_moves_every_limit_where_it_does_not_count_and_none_where_it_does() {
+        // Created a minute ago, it has ten seconds left; it stood in line for half of that minute.
+        let policy = Policy::fixed(secs(20)).retries(9).within(secs(70)).deadline(secs(70));
+        let settled_by = |policy: Policy| {
+            let mut job = with_deadline(job(Ledger::default()), NOW + secs(10));
+            (job.extras_mut().in_line, job.policy) = (secs(30), Arc::new(policy));
+            (settled(&job, retry()).state, job.expires_at(), job.age(NOW))
+        };
+        let counted = settled_by(policy.clone());
+        assert_eq!(counted, (dead(GiveUp::Expired), Some(NOW + secs(10)), mins(1)));
+        let uncounted = settled_by(policy.except_while_held());
+        assert_eq!(uncounted, (wait(secs(20), Reason::Backoff), Some(NOW + secs(40)), secs(30)));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Word;
 use crate::job::{Job, JobId, Json, Reason, State};
 use crate::machine::content_problems;
 use crate::policy::Policy;
@@ -125,6 +126,36 @@ pub struct Audit {
     pub result: String,
     /// In a few words, how it was before and after.
     pub detail: String,
+}
+
+/// Something that is set beside the jobs.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Setting {
+    /// Whether jobs of a queue are handed out.
+    Queue {
+        /// The queue.
+        name: String,
+        /// Whether it is stopped.
+        paused: bool,
+    },
+    /// Whether nothing at all is handed out.
+    Held(bool),
+    /// What is said of a destination.
+    Destination {
+        /// The destination.
+        name: Arc<str>,
+        /// What is said.
+        word: Word,
+    },
+    /// A small record such as a token or a limit; none removes it.
+    Record {
+        /// On which shelf.
+        shelf: String,
+        /// Under which name.
+        name: String,
+        /// What.
+        value: Option<Json>,
+    },
 }
 
 /// Which entries of the audit log. Everything given must hold.

@@ -47,6 +47,9 @@ pub struct Policy {
     pub deadline: Option<Duration>,
     /// The first attempt must start within this of the job's creation.
     pub start_by: Option<Duration>,
+    /// Whether the time for which its destination holds a job counts toward these limits. Where it does not, they move by
+    /// that time when the job is let go.
+    pub held_counts: bool,
     /// How long one attempt may take.
     pub timeout: Option<Duration>,
     /// What to do when the far side says when to return.
@@ -357,6 +360,7 @@ impl Policy {
             give_up_after: None,
             deadline: None,
             start_by: None,
+            held_counts: true,
             timeout: None,
             retry_after: RetryAfter::default(),
             rules: Vec::new(),
@@ -395,6 +399,13 @@ impl Policy {
     #[must_use]
     pub fn start_by(self, limit: Duration) -> Policy {
         Policy { start_by: Some(limit), ..self }
+    }
+
+    /// Time stands still for [`Policy::within`], [`Policy::deadline`] and [`Policy::start_by`] while its destination holds
+    /// the job.
+    #[must_use]
+    pub fn except_while_held(self) -> Policy {
+        Policy { held_counts: false, ..self }
     }
 
     /// How long one attempt may take.

@@ -133,6 +133,16 @@ pub trait Store: Send + Sync + 'static {
     }
     /// Jobs that match, newest first.
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged>;
+    /// The last attempt of each of these jobs that ended in a failure, of those that have one.
+    async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
+        let mut failed = BTreeMap::new();
+        for job in jobs {
+            let attempts = self.get(job.id).await?.map(|detail| detail.attempts).unwrap_or_default();
+            let last = attempts.into_iter().rev().find(|attempt| attempt.failure.is_some());
+            failed.extend(last.map(|attempt| (job.id, attempt)));
+        }
+        Ok(failed)
+    }
     /// How many jobs are where, and how much of what has happened.
     async fn counts(&self) -> Result<Vec<QueueCounts>>;
     /// Dead jobs by the fingerprint of what they died of, the most frequent first, with their trend until `now`.

@@ -16,7 +16,7 @@ use kit::{Bench, at_once, begin, claim, end, ended, finish, ids, job, job_as, pu
 use redrive::{
     Attempt, Command, EXECUTION, Engine, ErrorKind, Failure, Filter, Happening, HolderId, How, JobId, Json,
     Limits, NewJob, Outcome, Payload, PostgresStore, Rate, Renewal, Report, Rules, Seen, Settled, State,
-    StateName, Store as _, millis, secs,
+    StateName, Store as _, Word, millis, secs,
 };
 use redrive_testbed::{Cluster, Proxy};
 use serde::{Deserialize, Serialize};
@@ -571,6 +571,35 @@ async fn the_last_place_of_a_destination_is_not_given_to_two_lanes() {
     hold.batch_execute("COMMIT").await.unwrap();
     assert_eq!(end(first).await.jobs.len(), 1);
     assert_eq!(claim(&two, TWO, 4, &["post"], 9).await.unwrap().jobs.len(), 0, "all ten are taken");
+}
+
+/// «A word is found by those who poll for it.» Here they would look once an hour.
+#[tokio::test]
+async fn what_is_said_at_one_instance_the_other_is_told_before_it_looks() {
+    let bench = Bench::new().await;
+    let open = || redrive::PostgresOptions::default().look_every(secs(3_600));
+    let [one, two] = [
+        open().connect(bench.database.url()).await.unwrap(),
+        open().connect(bench.database.url()).await.unwrap(),
+    ];
+    register(&two, TWO).await;
+    one.destinations().tell(DOOR, Word::Down, one.clock().now()).await.unwrap();
+    let now = one.clock().now();
+    one.enqueue(vec![job(0, "mail", now, |new| new.destination(DOOR))], now).await.unwrap();
+    assert!(claim(&two, TWO, 1, &["mail"], 9).await.unwrap().jobs.is_empty());
+    let mut woken = two.changes();
+    let said = one.clock().now();
+    one.destinations().tell(DOOR, Word::Up, one.clock().now()).await.unwrap();
+    let claimed = async {
+        for number in 2.. {
+            woken.changed().await.unwrap();
+            if !claim(&two, TWO, number, &["mail"], 9).await.unwrap().jobs.is_empty() {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(secs(30), claimed).await.expect("it has to be told");
+    println!("claimed {:?} after it was said to be up at the other", two.clock().now().since(said));
 }
 
 /// «A 429 or a remote report reaches an instance that did not claim the job: the gate learns too late.»

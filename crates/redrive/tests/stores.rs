@@ -2,13 +2,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    Claim, ClaimId, Failure, HolderId, Job, JobId, Json, Lease, MemoryStore, NewJob, OnRetry, Outcome, Page,
-    Policy, PostgresOptions, PostgresStore, Queue, Renewal, Rng, Settled, Settlement, SqliteStore, StateName,
-    Store, Timestamp, Want, admit, secs, settle,
+    Audit, Claim, ClaimId, Edit, Failure, Filter, HolderId, Job, JobId, Json, Lease, Limits, MemoryStore, NewJob,
+    OnRetry, Outcome, Page, Policy, PostgresOptions, PostgresStore, Queue, Rate, Renewal, Rng, Rules, Setting, Settled,
+    Settlement, SqliteStore, StateName, Store, Timestamp, Want, Word, admit, secs, settle,
 };
 use redrive_testbed::{Database, PgBouncer};
 use tempfile::TempDir;
@@ -52,8 +53,18 @@ async fn put(store: &SqliteStore, number: u16, new: impl FnOnce(NewJob) -> NewJo
     id
 }
 
-async fn claim(store: &SqliteStore, holder: HolderId, id: u128, now: Timestamp) -> Vec<(Lease, Job)> {
-    let wants = vec![Want { queue: "default".into(), limit: 9, on_retry: OnRetry::Block }];
+async fn claim(store: &dyn Store, holder: HolderId, id: u128, now: Timestamp) -> Vec<(Lease, Job)> {
+    claim_up_to(store, 9, holder, id, now).await
+}
+
+async fn claim_up_to(
+    store: &dyn Store,
+    limit: usize,
+    holder: HolderId,
+    id: u128,
+    now: Timestamp,
+) -> Vec<(Lease, Job)> {
+    let wants = vec![Want { queue: "default".into(), limit, on_retry: OnRetry::Block }];
     let ids = [ClaimId(id), ClaimId(id + 1)];
     store
         .claim(Claim { holder, ids, wants, suspect: true, kinds: None, ahead: Duration::ZERO }, now)
@@ -175,4 +186,133 @@ async fn a_claim_that_lists_a_forgotten_job_does_not_list_the_next_one_after_reo
     drop(store);
     let store = open(&dir).await;
     assert_eq!(store.get(new).await.unwrap().unwrap().job.state.name(), StateName::Waiting);
+}
+
+/// Claims, ends and counts by destination, until nothing more comes or `is_enough`.
+async fn serve(store: &dyn Store, ids: &mut u128, is_enough: impl Fn(&BTreeMap<Arc<str>, u32>) -> bool) {
+    let mut served = BTreeMap::new();
+    loop {
+        *ids += 2;
+        let held = claim_up_to(store, 64, HOLDER, *ids, NOW).await;
+        for (_, job) in &held {
+            *served.entry(job.extras().destination.clone().unwrap()).or_default() += 1;
+        }
+        if held.is_empty() || is_enough(&served) {
+            return;
+        }
+        let settlements = held.iter().map(|held| ended(held, Outcome::Done(None))).collect();
+        store.settle(Arc::new(settlements)).await.unwrap();
+    }
+}
+
+/// All of them have four jobs: one goes at once, and the others stand in line until they may all go.
+async fn each_has_its_turn(store: &dyn Store) {
+    #[expect(clippy::disallowed_methods, reason = "how large it is is said by whoever starts it")]
+    let count = std::env::var("REDRIVE_DESTINATIONS").map_or(600, |count| count.parse().unwrap());
+    let limit = |rate: Rate, burst: u32| {
+        let mut rules = Rules::default();
+        rules.set("*", Some(Limits { rate: Some(rate), burst: Some(burst), ..Limits::default() }));
+        store.destinations().limit(Arc::new(rules));
+    };
+    limit("1/h".parse().unwrap(), 1);
+    store.register(HOLDER, "fair", NOW + secs(30)).await.unwrap();
+    let (mut rng, queue) = (Rng::seeded(7), Queue::new("default"));
+    let mut jobs = (0..count * 4).map(|n: u32| {
+        let job = NewJob::of_kind("mail", Json::of(&n).unwrap()).destination(format!("{}.org", n / 4));
+        let id = JobId::new(NOW, (n % 60_000) as u16, &mut rng);
+        admit(job, &queue, id, NOW, &mut rng).unwrap()
+    });
+    let mut parts = std::iter::from_fn(|| Some(jobs.by_ref().take(500).collect::<Vec<_>>()));
+    while let Some(part) = parts.next().filter(|part| !part.is_empty()) {
+        store.enqueue(part, NOW).await.unwrap();
+    }
+    let mut ids = 10;
+    // A claim that finds none that may go has put others into their lines meanwhile.
+    for _ in 0..3 {
+        serve(store, &mut ids, |served| {
+            assert!(served.values().all(|count| *count == 1), "what is limited goes once");
+            false
+        })
+        .await;
+    }
+    limit(Rate::per_second(1_000_000), 1_000);
+    serve(store, &mut ids, |served| {
+        let most = served.values().max().copied().unwrap_or(0);
+        let least = served.values().min().copied().unwrap_or(0) * u32::from(served.len() == count as usize);
+        assert!(most <= least + 1, "one was served {most} times while another was served {least} times");
+        most == 3
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn none_of_many_destinations_is_served_again_on_sqlite_while_another_waits() {
+    let (store, _dir) = file().await;
+    each_has_its_turn(&store).await;
+}
+
+#[tokio::test]
+async fn none_of_many_destinations_is_served_again_on_postgres_while_another_waits() {
+    let (store, _database) = server().await;
+    each_has_its_turn(&store).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_does_not_happen_on_a_file() {
+    let (store, dir) = file().await;
+    let spoil = rusqlite::Connection::open(dir.path().join("jobs.db")).unwrap();
+    nothing_happens(&store, async || {
+        spoil.execute_batch("ALTER TABLE redrive_audit RENAME TO audit_is_gone").unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_written_down_does_not_happen_on_a_server() {
+    let (store, database) = server().await;
+    let spoil = redrive_testbed::connect(database.url()).await.unwrap();
+    nothing_happens(&store, async || {
+        spoil.batch_execute("ALTER TABLE redrive.audit RENAME TO audit_is_gone").await.unwrap();
+    })
+    .await;
+}
+
+/// Changes everything that can be changed by hand, with an audit log that takes no entry.
+async fn nothing_happens(store: &impl Store, spoil: impl AsyncFnOnce()) {
+    let queue = Queue::new("default");
+    let mut rng = Rng::seeded(1);
+    let id = JobId::new(NOW, 1, &mut rng);
+    let job = NewJob::of_kind("mail", Json::of(&1).unwrap());
+    store.enqueue(vec![admit(job, &queue, id, NOW, &mut rng).unwrap()], NOW).await.unwrap();
+    spoil().await;
+    let entry = Audit {
+        id: "r1".into(),
+        at: NOW,
+        who: "ops".into(),
+        token: None,
+        what: "anything".into(),
+        on: "everything".into(),
+        job: None,
+        result: "done".into(),
+        detail: String::new(),
+    };
+    let (operations, shelf, name) = (store.operations(), "s".to_owned(), "n".to_owned());
+    for setting in [
+        Setting::Queue { name: "default".into(), paused: true },
+        Setting::Held(true),
+        Setting::Destination { name: "api".into(), word: Word::Pause },
+        Setting::Record { shelf, name, value: Some(Json::of(&7).unwrap()) },
+    ] {
+        assert!(operations.set_audited(&setting, NOW, &entry).await.is_err(), "{setting:?}");
+    }
+    let edit = Edit { priority: Some(8), by: "ops".into(), ..Edit::default() };
+    assert!(operations.edit(id, &edit, NOW, Some(&entry)).await.is_err());
+    let cancel = redrive::Command::Cancel;
+    assert!(operations.apply_audited(cancel, &Filter::id(id), 1, NOW, &entry).await.is_err());
+    assert!(store.counts().await.unwrap().iter().all(|queue| !queue.paused));
+    assert!(!operations.is_held().await.unwrap());
+    assert!(store.destinations().list(NOW).await.unwrap().iter().all(|one| !one.gate.paused));
+    assert!(store.records("s").await.unwrap().is_empty());
+    let job = store.get(id).await.unwrap().unwrap().job;
+    assert_eq!((job.priority, job.state.name()), (0, StateName::Waiting));
 }

@@ -57,13 +57,14 @@ function afterEvent(row: Row, event: JobEvent): Row {
     case "cancelled":
       return { ...row, phase: event.event, since };
     case "retried":
-      return { ...row, item: { ...row.item, nextAttemptAt: event.at } };
+      return { ...row, item: { ...row.item, nextAttemptAt: event.at, held: null } };
     case "retry_scheduled": {
       const item = {
         ...row.item,
         attemptCount: row.item.attemptCount + 1,
         nextAttemptAt: event.dueAt ?? row.item.nextAttemptAt,
         lastError: event.failure?.message ?? row.item.lastError ?? null,
+        held: null,
       };
       return { item, phase: "waiting", since };
     }

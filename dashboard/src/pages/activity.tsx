@@ -3,7 +3,7 @@ import { useState } from "react";
 import { useActivity } from "../api/queries";
 import { useParam } from "../filters";
 import { type Key, useWords } from "../i18n";
-import { ActivityLine, WHATS } from "../parts/activity-log";
+import { ActivityLine, folded, WHATS } from "../parts/activity-log";
 import { Empty, PageTitle, Skeleton, Trouble } from "../parts/basics";
 
 const LIMIT = 500;
@@ -50,8 +50,8 @@ export function Activity() {
         {isLoading && <Skeleton rows={10} />}
         {lines?.length === 0 && <Empty>{data?.length === 0 ? t("activity.empty") : t("activity.nomatch")}</Empty>}
         <div className="rows">
-          {lines?.map((line) => (
-            <ActivityLine key={`${line.at}${line.job}${line.what}`} line={line} />
+          {folded(lines ?? []).map((line) => (
+            <ActivityLine key={`${line.what}${line.job}${line.message}`} line={line} />
           ))}
         </div>
         {data && data.length >= LIMIT && (

@@ -14,7 +14,7 @@ import { EditLimits } from "../parts/edit-limits";
 import { useMay } from "../session";
 
 const columns =
-  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 lg:grid-cols-[minmax(8rem,1.1fr)_8rem_minmax(11rem,1.5fr)_3rem_minmax(7rem,1fr)_20rem]";
+  "grid grid-cols-[1fr_auto] items-center gap-x-4 gap-y-1 px-3.5 py-2.5 lg:grid-cols-[minmax(8rem,1.1fr)_8rem_minmax(11rem,1.9fr)_3rem_minmax(6rem,0.8fr)_20rem]";
 
 export function Destinations() {
   const { t } = useWords();

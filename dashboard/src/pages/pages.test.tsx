@@ -636,6 +636,44 @@ test("the activity log is filtered by what happened and by any word", async () =
   expect(screen.getByText("Nothing of that kind has happened lately.")).toBeVisible();
 });
 
+test("what is told again and again of a destination is one line that says how often and since when", async () => {
+  const told = (at: string, message: string, job?: string) => ({
+    at,
+    what: "destination",
+    kind: "",
+    queue: "",
+    message,
+    job,
+  });
+  const pause = (minute: number) =>
+    told(minutes(minute), `api.x asked for a pause until ${minutes(minute - 1)}: its jobs are held`, `j${minute}`);
+  const back = (minute: number) => told(minutes(minute), "api.x is back", `j${minute}`);
+  const other = told(minutes(2), "api.y is back");
+  const jobs = [1, 2].map((n) => ({ ...line, job: `r${n}`, at: minutes(n) }));
+  const lines = [pause(1), back(2), other, ...jobs, pause(3), back(4), pause(5)];
+  serve({ ...routes, "GET /api/v1/activity": () => lines });
+  show(<Activity />);
+  await screen.findByText("api.y is back");
+  expect(screen.getAllByText(/asked for a pause/)).toHaveLength(1);
+  expect(screen.getAllByText("finished at run 2")).toHaveLength(2);
+  const times = screen.getAllByTestId("times");
+  expect(times.map((one) => one.textContent?.slice(0, 8))).toEqual(["×3 since", "×2 since"]);
+  expect(times[0]?.querySelector("time")).toHaveAttribute("datetime", String(lines.at(-1)?.at));
+});
+
+test("a list of jobs has the last error of each in a line, but not of those that made it", async () => {
+  const lastError = { class: "transient", code: "DNS", message: "no such host", at: minutes(1) };
+  const items = [
+    jobView({ id: "a", lastError }),
+    jobView({ id: "b", state: "succeeded", lastError: { ...lastError, message: "long over" } }),
+  ];
+  serve({ ...routes, "GET /api/v1/jobs": () => ({ items }) });
+  show(<Jobs />);
+  expect(await screen.findByText("no such host")).toBeVisible();
+  expect(screen.getByText("DNS")).toBeVisible();
+  expect(screen.queryByText("long over")).toBeNull();
+});
+
 test("a server that asks for a token gets one, and then shows what it has", async () => {
   let isIn = false;
   const sent: unknown[] = [];

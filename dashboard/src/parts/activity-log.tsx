@@ -15,12 +15,42 @@ const looks: Record<string, { mark: string; colour: string }> = {
   retried: { mark: "waiting", colour: "text-soft" },
   rescheduled: { mark: "waiting", colour: "text-soft" },
   redriven: { mark: "waiting", colour: "text-soft" },
+  edited: { mark: "waiting", colour: "text-soft" },
   destination: { mark: "running", colour: "text-time" },
 };
+/** Lines that are looked at for the few that are shown: the same told often takes one place. */
+const LOOK = 100;
 export const WHATS = Object.keys(looks);
 
+/** A line, and how often the same was told, as far as the lines reach. */
+export interface Folded extends ActivityView {
+  count: number;
+  /** When it was told first. */
+  first: string;
+}
+
+const TIMES = /\d{4}-\d\d-\d\dT[\d:.]+Z/g;
+
+/** The same told again, but for its times, is one line, where it was told last. */
+export function folded(lines: readonly ActivityView[]): Folded[] {
+  const all = new Map<string, Folded>();
+  for (const line of lines) {
+    // Which job has shown it does not matter for what is told of a destination.
+    const about = line.what === "destination" ? "" : line.job;
+    const key = [line.what, about, line.message.replace(TIMES, "")].join("\n");
+    const newest = all.get(key);
+    if (newest) {
+      newest.count += 1;
+      newest.first = line.at;
+    } else {
+      all.set(key, { ...line, count: 1, first: line.at });
+    }
+  }
+  return [...all.values()];
+}
+
 /** With `isOwn`, on the page of its job: whose it is need not be said. */
-export function ActivityLine({ line, isOwn = false }: { line: ActivityView; isOwn?: boolean }) {
+export function ActivityLine({ line, isOwn = false }: { line: ActivityView & Partial<Folded>; isOwn?: boolean }) {
   const { t } = useWords();
   const look = looks[line.what] ?? { mark: "waiting", colour: "text-soft" };
   // A line about a destination is not about a job, even where one has shown what it tells.
@@ -32,7 +62,7 @@ export function ActivityLine({ line, isOwn = false }: { line: ActivityView; isOw
       </span>
       <div className="min-w-0">
         <p className="flex min-w-0 items-baseline gap-1.5">
-          <span className={look.colour}>
+          <span className={`shrink-0 ${look.colour}`}>
             {to === "/destinations" ? (
               <Link to={to} className="link">
                 {t("what.destination")}
@@ -53,8 +83,14 @@ export function ActivityLine({ line, isOwn = false }: { line: ActivityView; isOw
           <Told text={line.message} />
         </p>
       </div>
-      <span className="text-faint">
+      <span className="text-right text-faint">
         <ClockTime at={line.at} />
+        {line.first && line.count !== undefined && line.count > 1 && (
+          <span className="block text-2xs" data-testid="times">
+            <span className="font-mono text-soft">×{line.count}</span> {t("activity.since")}{" "}
+            <ClockTime at={line.first} />
+          </span>
+        )}
       </span>
     </div>
   );
@@ -62,7 +98,7 @@ export function ActivityLine({ line, isOwn = false }: { line: ActivityView; isOw
 
 export function ActivityPanel({ show }: { show: number }) {
   const { t } = useWords();
-  const { data, isLoading, error, refetch } = useActivity(show);
+  const { data, isLoading, error, refetch } = useActivity(LOOK);
   return (
     <Panel
       title={t("activity.title")}
@@ -77,9 +113,11 @@ export function ActivityPanel({ show }: { show: number }) {
       {isLoading && <Skeleton rows={show} />}
       {data?.length === 0 && <Empty>{t("activity.empty")}</Empty>}
       <div className="rows">
-        {data?.map((line) => (
-          <ActivityLine key={`${line.at}${line.job}${line.what}`} line={line} />
-        ))}
+        {folded(data ?? [])
+          .slice(0, show)
+          .map((line) => (
+            <ActivityLine key={`${line.what}${line.job}${line.message}`} line={line} />
+          ))}
       </div>
     </Panel>
   );

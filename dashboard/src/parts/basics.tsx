@@ -122,7 +122,7 @@ export function Pips({ made, allowed }: { made: number; allowed?: number | null 
   return (
     <span className="inline-flex items-center gap-1.5 whitespace-nowrap text-faint">
       {allowed != null && allowed <= 8 && allowed > 0 && (
-        <span aria-hidden="true" className="inline-flex gap-[3px]">
+        <span aria-hidden="true" className="inline-flex gap-[3px] max-sm:hidden">
           {Array.from({ length: allowed }, (_, index) => (
             <span key={index} className={`size-[5px] rounded-full ${index < made ? "bg-soft" : "bg-line-strong"}`} />
           ))}

@@ -96,7 +96,7 @@ function JobRow({ job, isSelected, toggle }: { job: JobView; isSelected: boolean
       <span className="text-2xs max-md:hidden">
         <Progressed job={job} />
       </span>
-      <span className="whitespace-nowrap text-2xs max-md:order-2 max-md:col-start-3">
+      <span className="whitespace-nowrap text-2xs max-md:order-2 max-md:col-start-3 max-md:text-right">
         <JobTime job={job} />
       </span>
       <span className="whitespace-nowrap text-2xs text-faint max-md:hidden">
@@ -105,6 +105,15 @@ function JobRow({ job, isSelected, toggle }: { job: JobView; isSelected: boolean
       <span className="max-md:col-start-3 max-md:row-start-1">
         <RowActions job={job} />
       </span>
+      {job.lastError && job.state !== "succeeded" && (
+        <span
+          className="cut col-start-2 col-end-[-1] text-2xs text-faint max-md:order-3 md:col-start-3"
+          title={job.lastError.message}
+        >
+          {job.lastError.code && <span className="mr-1.5 font-mono text-soft">{visible(job.lastError.code)}</span>}
+          {visible(job.lastError.message)}
+        </span>
+      )}
     </div>
   );
 }

@@ -26,7 +26,7 @@ test("the panel has its title, a count, and a row with everything a person needs
   expect(screen.getByRole("button", { name: "取消" })).toBeEnabled();
 });
 
-test("of what was queued, parsing is called so and anything else fetching, in both languages", async () => {
+test("parsing and fetching have names of their own in both languages, anything else the name it came with", async () => {
   const items = ["parse", "metadata_fetch", "poster"].map((taskType, index) =>
     retryItem({ id: `${ID}${index}`, taskType }),
   );
@@ -38,11 +38,34 @@ test("of what was queued, parsing is called so and anything else fetching, in bo
     choose({ language });
     serve(pending(items));
     const { unmount } = show(<RetryQueuePanel />);
-    expect(await screen.findByText(parse)).toBeVisible();
-    expect(screen.getAllByText(fetching)).toHaveLength(2);
+    for (const name of [parse, fetching, "poster"]) expect(await screen.findByText(name)).toBeVisible();
     expect(screen.getByTestId("badge")).toHaveTextContent("3");
     unmount();
   }
+});
+
+test("a row that is held says so, by what, and how long that is known to last", async () => {
+  choose({ language: "en" });
+  const due = { nextAttemptAt: new Date(Date.now() - 60_000).toISOString(), timeUntilRetry: "0s" };
+  const inThree = new Date(Date.now() + 3_000).toISOString();
+  const gate = { by: "destination", name: "api.x", state: "shut" };
+  serve(
+    pending([
+      retryItem({ ...due, id: `${ID}1`, held: { ...gate, reason: "retry_after", until: inThree } }),
+      retryItem({ ...due, id: `${ID}2`, held: { ...gate, reason: "failing", probeAt: inThree } }),
+      retryItem({ ...due, id: `${ID}3`, held: { by: "queue", name: "mail", state: "paused" } }),
+      retryItem({ ...due, id: `${ID}4` }),
+    ]),
+  );
+  show(<RetryQueuePanel />);
+  await screen.findByText("api.x asked for a pause.");
+  const rows = [...document.querySelectorAll("[data-phase]")].map((row) => row.textContent ?? "");
+  expect(rows[0]).toMatch(/held, goes in [2-4]s/);
+  expect(rows[1]).toMatch(/held, asked in [2-4]s/);
+  expect(rows[1]).toContain("api.x is down.");
+  expect(rows[2]).toContain("Queue mail is paused.");
+  expect(rows[2]).toMatch(/heldRetry now/);
+  expect(rows[3]).toMatch(/dueRetry now/);
 });
 
 test("a job of the engine's own is called by its kind, with where it goes if it has no key", async () => {

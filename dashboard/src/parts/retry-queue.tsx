@@ -1,13 +1,13 @@
 // What waits to be tried again, the next one first, with everything a person needs to leave it alone or to step in.
-import { CircleHelp, Clock, RefreshCw } from "lucide-react";
+import { CircleHelp, CirclePause, Clock, RefreshCw } from "lucide-react";
 import { type ReactNode, useMemo } from "react";
 import { Link } from "wouter";
 import { useCancel, useRetryNow } from "../api/actions";
 import { type Board, ordered, type Row, standing } from "../api/board";
 import { PENDING_MAX, useExplain, useJob, usePreview, useRetryBoard } from "../api/queries";
-import type { RetryView } from "../api/schema";
+import type { HeldBack } from "../api/schema";
 import { duration, visible } from "../format";
-import { kindName, type Translate, useWords } from "../i18n";
+import { type Key, kindName, type Translate, useWords } from "../i18n";
 import { useMay } from "../session";
 import { Countdown, Panel, Pips, Skeleton, StateTag, Told, Trouble, WhileCounting } from "./basics";
 import { Popover } from "./dialog";
@@ -71,12 +71,15 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       <div className="flex min-w-0 items-center gap-2">
         <RefreshCw aria-hidden className="size-3.5 shrink-0 text-faint" />
         <Link to={`/jobs/${item.id}`} className="link flex min-w-0 gap-1.5" title={item.taskId}>
-          <span className="cut max-w-40 shrink-0 font-medium">{typeLabel(t, item)}</span>
+          <span className="cut max-w-40 font-medium sm:shrink-0">{kindName(t, item.taskType)}</span>
           <span className="cut text-soft">
             {visible(item.taskId === item.id ? (item.destination ?? "") : item.taskId)}
           </span>
         </Link>
-        <Pips made={item.attemptCount} allowed={item.maxAttempts} />
+        {/* On a phone, how long it is held takes the room of how often it was tried. */}
+        <span className={item.held ? "max-sm:hidden" : ""}>
+          <Pips made={item.attemptCount} allowed={item.maxAttempts} />
+        </span>
       </div>
       <div className="flex items-center justify-end gap-1.5 text-right">
         <When row={row} />
@@ -86,21 +89,24 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
         className="cut col-span-2 pl-5.5 text-xs text-faint sm:order-last sm:col-span-3"
         title={item.lastError ?? undefined}
       >
+        {phase === "waiting" && item.held && <span className="mr-1.5 text-soft">{heldBy(t, item.held)}</span>}
         {item.lastError ? t("retry.last", { error: visible(item.lastError) }) : " "}
       </p>
     </div>
   );
 }
 
-/** What sort of work it is. Of what failed outside and was queued for its retries, what is not parsing is fetching. */
-function typeLabel(t: Translate, { taskType, queued }: RetryView): string {
-  return queued && taskType !== "parse" ? t("kind.metadata_fetch") : kindName(t, taskType);
+/** What keeps a job back although it is due, in a sentence. */
+function heldBy(t: Translate, { by, name, state, reason }: HeldBack): string {
+  const key = by === "destination" ? (state === "shut" ? (reason ?? "failing") : state) : by;
+  return t(`heldby.${key}` as Key, { name: visible(name) });
 }
 
 /** The time that runs, in its own colour; then what became of it. */
 function When({ row }: { row: Row }) {
   const { t } = useWords();
   if (row.phase !== "waiting") return <StateTag state={row.phase} />;
+  if (row.item.held) return <HeldUntil held={row.item.held} />;
   const [before = "", after = ""] = t("retry.in", { left: "\u0000" }).split("\u0000");
   return (
     <span className="inline-flex items-center gap-1 whitespace-nowrap text-time">
@@ -113,6 +119,30 @@ function When({ row }: { row: Row }) {
       <Popover label={t("why.title")} button={<CircleHelp aria-hidden className="size-3.5" />}>
         {() => <Why id={row.item.id} />}
       </Popover>
+    </span>
+  );
+}
+
+/** Of what is kept back, that it is, and the time that is known: when its destination takes jobs again, or is asked. */
+function HeldUntil({ held: { until, probeAt } }: { held: HeldBack }) {
+  const { t } = useWords();
+  const at = until ?? probeAt;
+  const [before = "", after = ""] = t(until ? "held.goes" : "held.asked", { left: "\u0000" }).split("\u0000");
+  return (
+    <span className="inline-flex items-center gap-1 whitespace-nowrap text-soft">
+      <CirclePause aria-hidden className="size-3" />
+      <span>
+        {t("jobs.heldback")}
+        {at && (
+          <WhileCounting until={at}>
+            {before}
+            <span className="text-time">
+              <Countdown until={at} />
+            </span>
+            {after}
+          </WhileCounting>
+        )}
+      </span>
     </span>
   );
 }

@@ -113,6 +113,7 @@ export function jobView(fields: Partial<JobView> = {}): JobView {
     generation: 0,
     destination: "api.example",
     labels: {},
+    origin: "engine",
     createdAt: new Date(Date.now() - 60_000).toISOString(),
     ...fields,
   };

@@ -1,6 +1,5 @@
 //! Who did what: every change that is asked for is written down in the store before it is made, and what came of it
-//! after; of what is done to jobs, in the very transaction that does it. An entry that stays `begun` is of a server that
-//! died in between.
+//! with it, in the very transaction that does it. An entry that stays `begun` is of a server that died in between.
 
 use axum::extract::State;
 use redrive::{Audit, AuditFilter, Engine, JobId, Timestamp};
@@ -52,7 +51,8 @@ impl On {
 }
 
 impl By {
-    /// Makes a change, with an entry in the audit log. If that cannot be written, nothing is changed.
+    /// Writes down what is no change of the store's, such as a session that was opened. If that cannot be written, it is
+    /// refused.
     pub(super) async fn audited<T>(
         &self,
         api: &Api,
@@ -63,7 +63,8 @@ impl By {
         self.steered(api, what, on, |_| change).await
     }
 
-    /// The same for what is done to jobs, by an engine that completes the entry in the transaction of the change.
+    /// Makes a change with an engine that completes its entry of the audit log in the transaction of the change. If that
+    /// cannot be written, nothing is changed.
     pub(super) async fn steered<T, F: Future<Output = Result<T, Refusal>>>(
         &self,
         api: &Api,

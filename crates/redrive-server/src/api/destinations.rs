@@ -1,7 +1,7 @@
 //! Destinations: how they stand, what is said of them, and what they may be asked to bear.
 
 use axum::extract::State;
-use redrive::{Destination, Filter, Gate, NAME_BYTES_MAX, Phase, Rules, Timestamp, Why, Word};
+use redrive::{Destination, Engine, Filter, Gate, NAME_BYTES_MAX, Phase, Rules, Timestamp, Why, Word};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -189,8 +189,8 @@ pub(super) async fn get(state: State<Api>, who: Who, name: Path<String>) -> Answ
 async fn say(api: &Api, by: &By, name: &str, what: &str, word: Word) -> Answer<DestinationView> {
     by.who.need(Scope::Operate)?;
     checked(name)?;
-    let change = async { Ok(api.engine().say(name, word).await?) };
-    by.audited(api, what, On::named(name), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.say(name, word).await?) };
+    by.steered(api, what, On::named(name), change).await?;
     ok(standing(api, name).await?)
 }
 
@@ -239,7 +239,8 @@ pub(super) struct RenewedView {
 ))]
 pub(super) async fn renewed(state: State<Api>, by: By, name: Path<String>) -> Answer<RenewedView> {
     by.who.need(Scope::Operate)?;
-    let change = async { Ok(state.engine().renewed(&name.0).await?) };
-    let released = by.audited(&state, "credentials.renewed", On::named(&name.0), change).await?;
+    let credential = name.0.clone();
+    let change = |engine: Engine| async move { Ok(engine.renewed(&credential).await?) };
+    let released = by.steered(&state, "credentials.renewed", On::named(&name.0), change).await?;
     ok(RenewedView { released })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use redrive::{Edit, EditRecord, JobId, Json, Policy, Timestamp};
+use redrive::{Edit, EditRecord, Engine, JobId, Json, Policy, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -52,8 +52,8 @@ pub(super) async fn edit(
 ) -> Answer<DetailView> {
     by.who.need(Scope::Operate)?;
     let edit = edit_of(&state, &by.who, id.0, body.value).await?;
-    let change = async { Ok(state.engine().edit(id.0, edit).await?) };
-    by.audited(&state, "jobs.edit", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.edit(id.0, edit).await?) };
+    by.steered(&state, "jobs.edit", On::job(id.0), change).await?;
     ok(detail(&state, &by.who, id.0).await?)
 }
 

@@ -139,8 +139,8 @@ pub(super) async fn get(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<
 pub(super) async fn retry(state: State<Api>, by: By, id: Path<JobId>) -> Answer<ExecutionView> {
     by.who.need(Scope::Operate)?;
     find(&state, id.0).await?;
-    let change = async { Ok(state.engine().retry_execution(id.0).await?) };
-    let new = by.audited(&state, "executions.retry", On::job(id.0), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.retry_execution(id.0).await?) };
+    let new = by.steered(&state, "executions.retry", On::job(id.0), change).await?;
     view(&state, &by.who, new).await
 }
 
@@ -168,8 +168,8 @@ pub(super) async fn retry_node(
     by.who.need(Scope::Operate)?;
     let (id, node) = path.0;
     find(&state, id).await?;
-    let change = async { Ok(state.engine().retry_node(id, &node).await?) };
-    by.audited(&state, "executions.retry_node", On::job(id), change).await?;
+    let change = |engine: Engine| async move { Ok(engine.retry_node(id, &node).await?) };
+    by.steered(&state, "executions.retry_node", On::job(id), change).await?;
     view(&state, &by.who, id).await
 }
 

@@ -1,6 +1,7 @@
 //! The switch that holds everything: nothing begins anywhere until somebody lets it go on.
 
 use axum::extract::State;
+use redrive::Engine;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -17,14 +18,14 @@ pub(super) struct HeldView {
 
 async fn set(api: &Api, by: &By, held: bool) -> Answer<HeldView> {
     by.who.need(Scope::Admin)?;
-    let change = async {
+    let change = |engine: Engine| async move {
         match held {
-            true => api.engine().hold().await?,
-            false => api.engine().unhold().await?,
+            true => engine.hold().await?,
+            false => engine.unhold().await?,
         }
         Ok(())
     };
-    by.audited(api, if held { "store.hold" } else { "store.resume" }, On::named("all queues"), change)
+    by.steered(api, if held { "store.hold" } else { "store.resume" }, On::named("all queues"), change)
         .await?;
     ok(HeldView { held })
 }

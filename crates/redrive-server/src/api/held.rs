@@ -1,9 +1,13 @@
 //! What a job waits for when that is its destination: why it takes nothing now, until when, how many go before, and
 //! whether it will be in time.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{Filter, Job, Reason, State, StateName, Timestamp, Why, span};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::Api;
 use super::destinations::{DestinationView, Standing};
@@ -123,19 +127,96 @@ impl Held {
     }
 
     fn in_time(&self, job: &Job, now: Timestamp) -> Option<String> {
-        let extras = job.extras();
-        let (what, limit) = match (extras.deadline, extras.start_by) {
+        let (what, limit) = match (job.deadline(), job.start_by()) {
             (Some(deadline), Some(start_by)) if start_by < deadline => ("has to start", start_by),
             (Some(deadline), _) => ("deadline", deadline),
             (None, Some(start_by)) => ("has to start", start_by),
             (None, None) => return None,
         };
+        if !job.policy.held_counts {
+            let left = span::format(coarse(limit.since(job.due_at())));
+            return Some(format!("{what} {left} after it is let go: this time does not count"));
+        }
         let left = format!("{what} in {}", span::format(coarse(limit.since(now))));
         Some(match self.starts_at(now) {
             Some(starts_at) if starts_at < limit => format!("{left}, will make it"),
             Some(_) => format!("{left}, will not make it"),
             None => format!("{left}, will make it if it is back before"),
         })
+    }
+}
+
+/// What keeps a job back although it is due.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct HeldBack {
+    /// `destination`, `queue`, or `store` if everything is held.
+    #[schema(example = "destination")]
+    by: &'static str,
+    /// Its name; empty for everything.
+    name: String,
+    /// How it stands: `paused`, or what a destination does: `shut`, `probing`, `ramp` or `open` at its limit.
+    #[schema(value_type = String, example = "shut")]
+    state: Standing,
+    /// Why a destination is shut.
+    #[schema(value_type = Option<String>, example = "retry_after")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<Why>,
+    /// When it takes jobs again.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<Timestamp>,
+    /// When it is asked whether it is back.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probe_at: Option<Timestamp>,
+}
+
+/// Everything that keeps jobs back at a time: asked once for a whole list.
+pub(super) struct Holders {
+    store: bool,
+    queues: BTreeSet<Arc<str>>,
+    destinations: BTreeMap<String, DestinationView>,
+}
+
+impl Holders {
+    pub(super) async fn now(api: &Api, now: Timestamp) -> Result<Holders, Refusal> {
+        let (rules, _) = in_force(api).await?;
+        let counts = api.engine().counts().await?;
+        let known = api.engine().destinations().await?;
+        let views = known.iter().map(|known| DestinationView::of(known, &rules, now));
+        let holding = views.filter(|view| view.state != Standing::Open || view.held > 0);
+        Ok(Holders {
+            store: api.engine().is_held().await?,
+            queues: counts.into_iter().filter(|queue| queue.paused).map(|queue| queue.queue).collect(),
+            destinations: holding.map(|view| (view.name.clone(), view)).collect(),
+        })
+    }
+
+    /// What keeps this one back.
+    pub(super) fn of(&self, job: &Job, now: Timestamp) -> Option<HeldBack> {
+        let State::Waiting { due_at, reason } = &job.state else { return None };
+        if *due_at > now && *reason != Reason::Held {
+            return None;
+        }
+        let paused = |by, name: &str| HeldBack {
+            by,
+            name: name.to_owned(),
+            state: Standing::Paused,
+            reason: None,
+            until: None,
+            probe_at: None,
+        };
+        if self.store {
+            return Some(paused("store", ""));
+        }
+        if self.queues.contains(&job.queue) {
+            return Some(paused("queue", &job.queue));
+        }
+        let view = self.destinations.get(&**job.extras().destination.as_ref()?)?;
+        let DestinationView { name, state, reason, until, probe_at, .. } = view;
+        let (name, state) = (name.clone(), *state);
+        Some(HeldBack { by: "destination", name, state, reason: *reason, until: *until, probe_at: *probe_at })
     }
 }
 

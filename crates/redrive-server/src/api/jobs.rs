@@ -335,7 +335,12 @@ pub(super) async fn list_of(
     page: Page,
 ) -> Result<PageView<JobView>, Refusal> {
     let paged = api.engine().list(&filter.into_filter()?, page).await?;
-    let items = paged.jobs.into_iter().map(|job| JobView::of(job, who)).collect();
+    let failed = api.engine().last_failed(&paged.jobs).await?;
+    let view = |job: redrive::Job| {
+        let last = failed.get(&job.id);
+        JobView::of(job, who).failed(last)
+    };
+    let items = paged.jobs.into_iter().map(view).collect();
     Ok(PageView { items, next_cursor: paged.next.map(cursor) })
 }
 

@@ -2,7 +2,7 @@
 //! within a second.
 
 use axum::extract::State;
-use redrive::{Limits, Rate, Rules, days, pattern_problem, span};
+use redrive::{Engine, Limits, Rate, Rules, days, pattern_problem, span};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -170,8 +170,9 @@ pub(super) async fn set(
     by.who.need(Scope::Operate)?;
     let limits = body.value.read(&pattern.0)?;
     let view = RuleView { pattern: pattern.0, from: "set", limits: LimitsView::from(&limits) };
-    let change = async { Ok(state.engine().limit(&view.pattern, Some(limits)).await?) };
-    by.audited(&state, "destinations.limit", On::named(&view.pattern), change).await?;
+    let pattern = view.pattern.clone();
+    let change = |engine: Engine| async move { Ok(engine.limit(&pattern, Some(limits)).await?) };
+    by.steered(&state, "destinations.limit", On::named(&view.pattern), change).await?;
     ok(view)
 }
 
@@ -202,8 +203,9 @@ pub(super) async fn unset(state: State<Api>, by: By, pattern: Path<String>) -> A
         let message = format!("no limits were set for {:?}", pattern.0);
         return Err(Refusal::new(404, "RETRY_NOT_FOUND", message).hint(hint));
     }
-    let change = async { Ok(state.engine().limit(&pattern.0, None).await?) };
-    by.audited(&state, "destinations.unlimit", On::named(&pattern.0), change).await?;
+    let name = pattern.0.clone();
+    let change = |engine: Engine| async move { Ok(engine.limit(&name, None).await?) };
+    by.steered(&state, "destinations.unlimit", On::named(&pattern.0), change).await?;
     let left = rules(&state).await?.into_iter().find(|rule| rule.pattern == pattern.0);
     ok(UnsetView { pattern: pattern.0, limits: left.map(|rule| rule.limits) })
 }

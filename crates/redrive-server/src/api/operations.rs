@@ -221,7 +221,8 @@ pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer
         return Err(Refusal::new(409, "RETRY_CONFLICT", message).hint("what it did is in its done"));
     }
     let name = found.id.to_string();
-    let stop = async { Ok(state.engine().keep_record(STOPS, &name, Some(written(&by.who.name)?)).await?) };
-    by.audited(&state, "operations.cancel", On::named(&name), stop).await?;
+    let (key, stopper) = (name.clone(), written(&by.who.name)?);
+    let stop = |engine: Engine| async move { Ok(engine.keep_record(STOPS, &key, Some(stopper)).await?) };
+    by.steered(&state, "operations.cancel", On::named(&name), stop).await?;
     ok(find(&state, id.0).await?)
 }

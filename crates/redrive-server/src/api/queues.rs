@@ -1,7 +1,7 @@
 //! Queues: how they are set, how they stand, and whether they are stopped.
 
 use axum::extract::State;
-use redrive::Tally;
+use redrive::{Engine, Tally};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -82,15 +82,15 @@ async fn set(api: &Api, by: &By, name: &str, paused: bool) -> Answer<QueueView> 
         return Err(Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no queue {name:?}"))
             .hint(format!("the queues are {}", names.join(", "))));
     }
-    let change = async {
+    let change = |engine: Engine| async move {
         match paused {
-            true => api.engine().pause(name).await?,
-            false => api.engine().resume(name).await?,
+            true => engine.pause(name).await?,
+            false => engine.resume(name).await?,
         }
         Ok(())
     };
     let what = if paused { "queues.pause" } else { "queues.resume" };
-    by.audited(api, what, On::named(name), change).await?;
+    by.steered(api, what, On::named(name), change).await?;
     let view = views(api).await?.into_iter().find(|view| view.name == name);
     ok(view.ok_or_else(|| Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no queue {name:?}")))?)
 }

@@ -14,6 +14,7 @@ use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
 use super::audit::{By, On};
 use super::forms::{Span, policy_of};
+use super::held::{HeldBack, Holders};
 use super::jobs::{EnqueuedView, cursor, find, page};
 use super::stats::{Totals, totals};
 use super::views::last_error;
@@ -153,6 +154,9 @@ pub(super) struct RetryView {
     next_attempt_at: Timestamp,
     /// For people: `3s`.
     time_until_retry: String,
+    /// What keeps it back although it is due; missing if nothing does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    held: Option<HeldBack>,
 }
 
 impl RetryView {
@@ -171,6 +175,7 @@ impl RetryView {
             last_error,
             next_attempt_at: job.due_at(),
             time_until_retry: span::format(redrive::secs(seconds)),
+            held: None,
         }
     }
 }
@@ -229,9 +234,12 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
     jobs.sort_by_key(|job| (job.due_at(), job.seq));
     let now = state.engine().now();
     let mut items = Vec::with_capacity(jobs.len());
+    let failed = state.engine().last_failed(&jobs).await?;
+    let holders = Holders::now(&state, now).await?;
     for job in &jobs {
-        let error = state.engine().get(job.id).await?.and_then(|detail| last_error(&detail.attempts));
-        items.push(RetryView::of(job, error, now));
+        let last = failed.get(&job.id).and_then(|attempt| attempt.failure.as_ref());
+        let view = RetryView::of(job, last.map(|failure| failure.message.clone()), now);
+        items.push(RetryView { held: holders.of(job, now), ..view });
     }
     let stats = totals(&state).await?;
     ok(PendingView { items, stats, next_cursor: wanted.before.map(cursor) })

@@ -1,7 +1,7 @@
 //! Tokens: made, listed and revoked by whoever may do everything.
 
 use axum::extract::State;
-use redrive::Timestamp;
+use redrive::{Engine, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -90,8 +90,9 @@ pub(super) async fn create(state: State<Api>, by: By, body: Body<TokenForm>) -> 
     let now = state.engine().now();
     let (token, record) = Token::mint(&entropy, &name, scopes, now, expires_in.map(|span| now + span.0));
     let on = On::named(&format!("{} ({})", record.key_id, record.name));
-    let change = async { Ok(book(&state).add(record.clone()).await?) };
-    by.audited(&state, "tokens.create", on, change).await?;
+    let new = record.clone();
+    let change = |engine: Engine| async move { Ok(StoreTokens::new(engine).add(new).await?) };
+    by.steered(&state, "tokens.create", on, change).await?;
     created(NewTokenView { token: token.reveal().to_owned(), record: record.into() })
 }
 
@@ -112,8 +113,9 @@ pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<TokenView>> 
 pub(super) async fn revoke(state: State<Api>, by: By, key_id: Path<String>) -> Answer<TokenView> {
     by.who.need(Scope::Admin)?;
     let book = book(&state);
-    let change = async { Ok(book.revoke(&key_id.0, state.engine().now()).await?) };
-    by.audited(&state, "tokens.revoke", On::named(&key_id.0), change).await?;
+    let (name, now) = (key_id.0.clone(), state.engine().now());
+    let change = |engine: Engine| async move { Ok(StoreTokens::new(engine).revoke(&name, now).await?) };
+    by.steered(&state, "tokens.revoke", On::named(&key_id.0), change).await?;
     let Some(record) = book.find(&key_id.0).await? else {
         return Err(Refusal::new(404, "RETRY_NOT_FOUND", format!("there is no token {:?}", key_id.0))
             .hint("list them: redrive tokens list"));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use redrive::{
-    Activity, AttemptRecord, Failure, Job, JobDetail, JobId, Json, Policy, Reason, State, StateName,
+    Activity, AttemptRecord, Failure, Job, JobDetail, JobId, Json, Origin, Policy, Reason, State, StateName,
     Timestamp, span,
 };
 use serde::Serialize;
@@ -84,9 +84,23 @@ pub(super) struct JobView {
     pub(super) timeout: Option<String>,
     #[schema(value_type = String, format = DateTime)]
     pub(super) created_at: Timestamp,
+    /// Where it failed first: `engine` if it is tried here from the start, `external` if it came because it had failed.
+    #[schema(value_type = String, example = "engine")]
+    pub(super) origin: Origin,
+    /// What it failed of last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) last_error: Option<LastErrorView>,
 }
 
 impl JobView {
+    /// With what it failed of last.
+    pub(super) fn failed(mut self, last: Option<&AttemptRecord>) -> JobView {
+        let failure = last.and_then(|attempt| Some((attempt.failure.as_ref()?, attempt.ended_at)));
+        self.last_error =
+            failure.map(|(failure, at)| LastErrorView { failure: FailureView::of(failure), at });
+        self
+    }
+
     /// As this caller may see it.
     pub(super) fn of(job: Job, who: &Who) -> JobView {
         let state = job.state.name();
@@ -103,6 +117,7 @@ impl JobView {
         }
         let retries_allowed = job.policy.retries_allowed(job.origin);
         let timeout = job.timeout().map(span::format);
+        let (deadline, start_by) = (job.deadline(), job.start_by());
         let extras = job.extras().clone();
         JobView {
             id: job.id,
@@ -130,10 +145,12 @@ impl JobView {
             destination: extras.destination.map(|destination| destination.to_string()),
             parent: extras.parent,
             labels: extras.labels,
-            deadline: extras.deadline,
-            start_by: extras.start_by,
+            deadline,
+            start_by,
             timeout,
             created_at: job.created_at,
+            origin: job.origin,
+            last_error: None,
         }
     }
 }
@@ -144,9 +161,6 @@ impl JobView {
 pub(super) struct DetailView {
     #[serde(flatten)]
     pub(super) job: JobView,
-    /// What it failed of last.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) last_error: Option<String>,
     /// Oldest first; a success is not among them.
     pub(super) attempts: Vec<AttemptView>,
     /// What it left behind; left out for whoever may not read it.
@@ -159,11 +173,11 @@ pub(super) struct DetailView {
 
 impl DetailView {
     pub(super) fn of(detail: JobDetail, who: &Who) -> DetailView {
+        let last = detail.attempts.iter().rev().find(|attempt| attempt.failure.is_some());
         DetailView {
-            last_error: last_error(&detail.attempts),
+            job: JobView::of(detail.job, who).failed(last),
             attempts: detail.attempts.into_iter().map(AttemptView::of).collect(),
             output: detail.output.filter(|_| who.may(&Scope::ReadPayload)),
-            job: JobView::of(detail.job, who),
             edits: Vec::new(),
         }
     }
@@ -238,6 +252,16 @@ impl FailureView {
             message: failure.message.clone(),
         }
     }
+}
+
+/// What a job failed of last.
+#[derive(Debug, Serialize, ToSchema)]
+pub(super) struct LastErrorView {
+    #[serde(flatten)]
+    failure: FailureView,
+    /// When that attempt ended.
+    #[schema(value_type = String, format = DateTime)]
+    at: Timestamp,
 }
 
 /// A part of a list.

@@ -241,7 +241,7 @@ struct Detail {
     deadline: Option<Timestamp>,
     start_by: Option<Timestamp>,
     timeout: Option<String>,
-    last_error: Option<String>,
+    last_error: Option<FailureLine>,
     #[serde(default)]
     attempts: Vec<AttemptLine>,
     output: Option<serde_json::Value>,
@@ -294,7 +294,7 @@ fn print_detail(detail: &Detail, now: Timestamp) {
         ("timeout", detail.timeout.clone()),
         ("payload", json(&detail.payload)),
         ("output", json(&detail.output)),
-        ("last error", detail.last_error.clone()),
+        ("last error", detail.last_error.as_ref().map(|error| error.message.clone())),
     ];
     about.extend(more.into_iter().filter_map(|(name, value)| Some((name, printable(&value?).into_owned()))));
     facts(&about);

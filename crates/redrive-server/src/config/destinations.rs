@@ -30,13 +30,36 @@ pub struct HealthConfig {
     pub every: Duration,
 }
 
-/// What is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Stands for the destination's name in what is asked.
+const NAME: &str = "{destination}";
+
+/// What is asked. `{destination}` stands for the name of the destination, as far as that is a host.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HealthAt {
     /// A URL, which is to answer with 2xx.
     Http(String),
     /// A host and a port, which are to take a connection.
     Tcp(String, u16),
+}
+
+impl HealthAt {
+    /// What is asked of this one; nothing if its name is no host, and a host is wanted. A credential is no part of it.
+    pub fn of(&self, destination: &str) -> Option<HealthAt> {
+        let host = destination.split('#').next().unwrap_or_default();
+        let fill = |text: &String| {
+            let is_host = !host.is_empty() && host.bytes().all(is_of_a_host);
+            (is_host || !text.contains(NAME)).then(|| text.replace(NAME, host))
+        };
+        match self {
+            HealthAt::Http(url) => fill(url).map(HealthAt::Http),
+            HealthAt::Tcp(host, port) => fill(host).map(|host| HealthAt::Tcp(host, *port)),
+        }
+    }
+}
+
+/// Whatever else is in a name would lead a question somewhere else.
+fn is_of_a_host(letter: u8) -> bool {
+    letter.is_ascii_alphanumeric() || matches!(letter, b'.' | b'-' | b'_' | b':' | b'[' | b']')
 }
 
 impl Checker<'_> {
@@ -74,19 +97,13 @@ impl Checker<'_> {
     fn health(&mut self, pattern: &str) -> Option<HealthConfig> {
         let every = self.must("destination.NAME.health_every", pattern, check::span);
         let node = self.node("destination.NAME.health", pattern);
-        let Some(node) = node else {
+        if node.is_none() {
             if let Some(every) = self.node("destination.NAME.health_every", pattern) {
                 let key = keys::dotted(&path_of("destination.NAME.health_every", pattern));
                 let message = "says how often nothing is asked; write health as well, or leave it out";
                 self.mistake(every.place.clone(), &key, message);
             }
             return None;
-        };
-        if pattern.contains('*') {
-            let key = keys::dotted(&path_of("destination.NAME.health", pattern));
-            let message =
-                "tells of one destination, and not of all that match; write it below a name without *";
-            self.mistake(node.place.clone(), &key, message);
         }
         let at = self.take("destination.NAME.health", pattern, health_at)?;
         Some(HealthConfig { at, every })
@@ -104,13 +121,16 @@ fn number(node: &Node, key: &Key) -> Result<u32, String> {
 fn health_at(node: &Node, key: &Key) -> Result<HealthAt, String> {
     let text = check::text(node, key)?;
     let wrong = || format!("{text:?} cannot be asked; write \"https://host/health\" or \"tcp://host:port\"");
-    let url = url::Url::parse(&text).map_err(|_| wrong())?;
+    // Any host will do to see what it would be.
+    let url = url::Url::parse(&text.replace(NAME, "destination.invalid")).map_err(|_| wrong())?;
     let host = url.host_str().filter(|host| !host.is_empty()).ok_or_else(wrong)?;
     match (url.scheme(), url.port()) {
         ("http" | "https", _) if url.username().is_empty() && url.password().is_none() => {
             Ok(HealthAt::Http(text))
         }
-        ("tcp", Some(port)) if matches!(url.path(), "" | "/") => Ok(HealthAt::Tcp(host.to_owned(), port)),
+        ("tcp", Some(port)) if matches!(url.path(), "" | "/") => {
+            Ok(HealthAt::Tcp(host.replace("destination.invalid", NAME), port))
+        }
         _ => Err(wrong()),
     }
 }
@@ -128,11 +148,27 @@ mod tests {
     fn health_is_asked_over_http_or_by_a_connection_and_nothing_else() {
         assert_eq!(read("https://a.org/health"), Ok(HealthAt::Http("https://a.org/health".into())));
         assert_eq!(read("tcp://a.org:5432"), Ok(HealthAt::Tcp("a.org".into(), 5432)));
+        assert_eq!(read("tcp://{destination}:443"), Ok(HealthAt::Tcp(NAME.into(), 443)));
         assert_eq!(read("tcp://[::1]:5432"), Ok(HealthAt::Tcp("[::1]".into(), 5432)));
         for text in
             ["a.org", "tcp://a.org", "tcp://a.org:1/path", "ftp://a.org/", "https://u:p@a.org/", "tcp://:1"]
         {
             assert!(read(text).unwrap_err().contains("write \"https://host/health\""), "{text}");
         }
+    }
+
+    #[test]
+    fn what_is_asked_of_a_destination_has_its_host_and_nothing_else_of_its_name() {
+        let each = HealthAt::Http("https://{destination}/health".into());
+        let url = |name: &str| each.of(name);
+        let expected = |text: &str| Some(HealthAt::Http(text.into()));
+        assert_eq!(url("api.tmdb.org"), expected("https://api.tmdb.org/health"));
+        assert_eq!(url("api.tmdb.org#crm"), expected("https://api.tmdb.org/health"));
+        assert_eq!(url("127.0.0.1:8080"), expected("https://127.0.0.1:8080/health"));
+        for name in ["", "#crm", "evil.org/x?", "u:p@evil.org", "tenant 7"] {
+            assert_eq!(url(name), None, "{name}");
+        }
+        let one = HealthAt::Tcp("gateway".into(), 443);
+        assert_eq!(one.of("tenant 7"), Some(one.clone()), "the same for all");
     }
 }

@@ -240,7 +240,7 @@ pub(super) const KEYS: &[Key] = &[
         "destination.NAME.health",
         Kind::Text,
         "",
-        "What the server asks to find out whether it is there: `https://host/health` or `tcp://host:port`. Three failures in a row shut it; a success opens it again.",
+        "What the server asks to find out whether it is there: `https://host/health` or `tcp://host:port`. `{destination}` stands for its name, where that is a host: below a pattern, each that is known is asked. Three failures in a row shut it; a success opens it again.",
     ),
     key("destination.NAME.health_every", Kind::Span("100ms", "1h"), "10s", "How often it is asked."),
     key(

@@ -1,7 +1,7 @@
 //! How every download stands, for whoever watches: written by those that run, read at any time.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redrive::{JobId, Timestamp};
@@ -87,6 +87,8 @@ pub(super) struct Meter {
     /// Zero if nobody knows.
     total: AtomicU64,
     receiving: AtomicBool,
+    /// In milliseconds: it was told to come back then.
+    not_before: AtomicI64,
 }
 
 impl Meter {
@@ -107,6 +109,14 @@ impl Meter {
     pub(super) fn has_all(&self, bytes: u64) {
         self.bytes.store(bytes, Ordering::Relaxed);
         self.total.store(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn told_later(&self, until: Timestamp) {
+        self.not_before.store(until.as_millis(), Ordering::Relaxed);
+    }
+
+    pub(super) fn not_before(&self) -> Timestamp {
+        Timestamp::from_millis(self.not_before.load(Ordering::Relaxed))
     }
 
     pub(super) fn ended(&self) {

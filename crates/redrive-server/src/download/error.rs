@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use redrive::{Class, Failure, span};
 
+use super::hosts::Later;
 use crate::egress::{EgressError, EgressErrorKind, Response};
 use crate::executor::{refused, unanswered};
 
@@ -124,14 +125,15 @@ impl DownloadError {
         DownloadError::Refused(refused(host, response, now))
     }
 
-    /// When the far side wants to be asked again, if it said so and it makes sense to.
-    pub(super) fn retry_after(&self) -> Option<Duration> {
-        match self {
-            DownloadError::Refused(failure) => {
-                failure.retry_after.filter(|_| matches!(failure.class, Class::Transient | Class::RateLimited))
-            }
-            _ => None,
-        }
+    /// When the far side wants to be asked again and by whom, if it said so and it makes sense to.
+    pub(super) fn later(&self) -> Option<(Duration, Later)> {
+        let DownloadError::Refused(failure) = self else { return None };
+        let whom = match failure.class {
+            Class::Transient => Later::Asker,
+            Class::RateLimited => Later::Everybody,
+            _ => return None,
+        };
+        failure.retry_after.map(|wait| (wait, whom))
     }
 
     /// Whether what is there may be continued when something new has come: the transfer broke, nothing else is wrong.

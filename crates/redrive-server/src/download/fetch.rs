@@ -16,7 +16,7 @@ use super::answer::{Course, Have, judge};
 use super::board::{Board, Meter};
 use super::error::DownloadError;
 use super::folder::Folder;
-use super::hosts::Hosts;
+use super::hosts::{Flow, Hosts};
 use super::part::{Opened, Part, Placed};
 use super::places::Turn;
 use super::{Download, Limits};
@@ -35,6 +35,9 @@ const PROGRESS_SHARE: u64 = 500;
 /// So often, in bytes, it is looked whether the disk is full.
 const DISK_LOOK_EVERY: u64 = 64 << 20;
 
+/// A try that broke off after it had brought enough goes on after this part of the first delay: the far side serves, and
+/// no more is known to be wrong than that one connection ended.
+const CUT_SHARE: u32 = 10;
 /// A host that says "later" costs no retry, so often.
 const LATER_MAX: u32 = 20;
 /// However long a host wants to be left alone, it is asked again after this.
@@ -56,8 +59,7 @@ impl Handler<Download> for Fetcher {
         let meter = self.board.meter(attempt.id);
         let under_way = UnderWay(meter.clone());
         let mut came = 0;
-        let turn = if attempt.number > 1 { Turn::GoesOn } else { Turn::Begins };
-        let fetched = self.fetch(&attempt.payload, turn, &meter, &mut came).await;
+        let fetched = self.fetch(&attempt, &meter, &mut came).await;
         drop(under_way);
         match fetched {
             Ok(placed) => {
@@ -69,10 +71,10 @@ impl Handler<Download> for Fetcher {
             Err(error) if error.is_cut() && came >= progress_min(&meter) => {
                 let wait = attempt.job().policy.first_delay(&mut attempt.id.rng(attempt.number));
                 tracing::debug!(url = attempt.payload.url, came, %error, "Download was cut; going on");
-                Outcome::Snooze(wait)
+                Outcome::Snooze(wait / CUT_SHARE)
             }
             // It is our being too many, or the host's trouble, and it is waited for with all others of the host.
-            Err(error) if error.retry_after().is_some() && attempt.job().ledger.holds < LATER_MAX => {
+            Err(error) if error.later().is_some() && attempt.job().ledger.holds < LATER_MAX => {
                 Outcome::Held(error.failure())
             }
             Err(error) => Outcome::Failed(error.failure()),
@@ -99,15 +101,16 @@ impl Fetcher {
     /// Fetches what is missing; counts how many bytes more there are than before.
     async fn fetch(
         &self,
-        what: &Download,
-        turn: Turn,
+        attempt: &Attempt<Download>,
         meter: &Meter,
         came: &mut i64,
     ) -> Result<Placed, DownloadError> {
+        let what = &attempt.payload;
+        let turn = if attempt.number > 1 { Turn::GoesOn } else { Turn::Begins };
         let checksum = what.digest().map_err(DownloadError::Invalid)?;
         let host = what.destination().unwrap_or_default();
         // Before anything is opened: very many may wait here.
-        let permit = self.hosts.enter(&host, turn).await;
+        let permit = self.hosts.enter(&host, turn, meter.not_before()).await;
         let (folder, name, url) = (self.folder.clone(), what.file_name()?, what.url.clone());
         let taken = self.limits.taken();
         let opened = blocking(move || Part::open(&folder, &name, &url, taken)).await?;
@@ -120,9 +123,12 @@ impl Fetcher {
             part = match self.transfer(what, part, meter, came).await {
                 Ok(part) => part,
                 Err(error) => {
-                    // Where the host says when to come back, nobody asks it before.
-                    if let Some(wait) = error.retry_after() {
-                        self.hosts.shut(&host, self.clock.now() + wait.min(HOST_SHUT_MAX), permit);
+                    if let Some((wait, whom)) = error.later() {
+                        // It may say "at once", and be asked for ever: so not sooner than after any other failure.
+                        let least = attempt.job().policy.delay_before_jitter(1).unwrap_or_default();
+                        let until = self.clock.now() + wait.max(least).min(HOST_SHUT_MAX);
+                        meter.told_later(until);
+                        self.hosts.said_later(&host, until, whom, permit);
                     }
                     return Err(error);
                 }
@@ -175,7 +181,8 @@ impl Fetcher {
         self.check_room(&part)?;
         *came -= i64::try_from(had - part.length()).unwrap_or(i64::MAX);
         meter.begins(part.length(), part.identity().length);
-        self.receive(answer, part, meter, came).await
+        let flow = self.hosts.flow(&host);
+        self.receive(answer, part, &flow, meter, came).await
     }
 
     /// What is to be asked for, and from which byte.
@@ -236,6 +243,7 @@ impl Fetcher {
         &self,
         mut answer: Streamed,
         mut part: Part,
+        flow: &Flow,
         meter: &Meter,
         came: &mut i64,
     ) -> Result<Part, DownloadError> {
@@ -253,6 +261,7 @@ impl Fetcher {
             let is_over = !matches!(piece, Ok(Some(_)));
             if let Ok(Some(piece)) = &piece {
                 held.extend_from_slice(piece);
+                flow.came();
                 meter.came(piece.len());
                 *came += i64::try_from(piece.len()).unwrap_or(i64::MAX);
                 self.board.received.fetch_add(piece.len() as u64, Ordering::Relaxed);

@@ -244,6 +244,40 @@ async fn a_health_check_shuts_what_does_not_answer_and_opens_what_answers_again(
 }
 
 #[tokio::test]
+async fn a_health_check_below_a_pattern_asks_each_that_was_called() {
+    let target = Target::start(|n, asked| {
+        answer(if asked.line.contains("/health") && n < 5 { 503 } else { 200 }, "", "")
+    });
+    let target = target.await;
+    let rule =
+        "[destination.\"127.0.0.1*\"]\nhealth = \"http://{destination}/health\"\nhealth_every = \"100ms\"\n";
+    let ground = Ground::with(&format!("{ALLOW}{rule}")).await;
+    let mut stream = Stream::open(&ground, None).await;
+    let job = json!({ "kind": "http", "payload": { "url": target.url("/work") } });
+    let id = ground.enqueue(job).await;
+    assert_eq!(ground.get(&format!("/jobs/{id}?wait=30s")).await["state"], "succeeded");
+    let told = [stream.next_of("destination").await, stream.next_of("destination").await];
+    assert_eq!(told.each_ref().map(|told| told.data["state"].clone()), [json!("shut"), json!("ramp")]);
+    assert!(
+        told.iter().all(|told| told.data["destination"] == json!(target.address.to_string())),
+        "{:?}",
+        told[0].data
+    );
+    assert_eq!(target.asked()[0].line, "GET /work HTTP/1.1", "nobody asks before somebody calls");
+}
+
+#[tokio::test]
+async fn a_job_whose_time_stands_still_while_it_is_held_says_so() {
+    let ground = Ground::new().await;
+    say(&ground, "api.x", "down").await;
+    let policy = json!({ "deadline": "3d", "heldCounts": false });
+    let held = job_for(&ground, "api.x", json!({ "policy": policy })).await;
+    let explained = ground.get(&format!("/jobs/{held}/explain")).await;
+    let said = explained["summary"].as_str().unwrap();
+    assert!(said.ends_with("deadline 3d after it is let go: this time does not count"), "{said}");
+}
+
+#[tokio::test]
 async fn a_health_check_by_connection_goes_through_the_guard() {
     let target = Target::start(|_, _| answer(200, "", "")).await;
     let rule =
@@ -256,4 +290,37 @@ async fn a_health_check_by_connection_goes_through_the_guard() {
     assert_eq!(ground.get("/destinations").await, json!([]));
     say(&ground, "api.x", "down").await;
     until(&ground, "/destinations/api.x", |seen| seen["state"] == "ramp").await;
+}
+
+#[tokio::test]
+async fn a_retry_that_is_held_says_by_what_and_until_when() {
+    let ground = Ground::new().await;
+    let soon = json!({ "policy": { "backoff": { "kind": "fixed", "delay": "1ms" }, "maxAttempts": 5 } });
+    let (one, two) = (job_for(&ground, "api.x", soon.clone()).await, job_for(&ground, "api.y", soon).await);
+    for _ in 0..2 {
+        let lease = ground.lease("mail").await;
+        ground.report(&lease, "fail", json!({ "message": "not yet" })).await.data();
+    }
+    let blocker = job_for(&ground, "api.x", json!({ "kind": "blocker" })).await;
+    let lease = ground.lease("blocker").await;
+    let busy = json!({ "message": "busy", "status": 429, "retryAfter": "2h" });
+    ground.report(&lease, "fail", busy).await.data();
+    let shut = ground.get("/destinations/api.x").await;
+    let due = |item: &Value| item["timeUntilRetry"] == "0ms" || item["timeUntilRetry"] == "0s";
+    let pending = until(&ground, "/retry/pending", |pending| {
+        pending["items"].as_array().unwrap().iter().filter(|item| due(item)).count() == 2
+    })
+    .await;
+    let held = |pending: &Value, id: &str| {
+        pending["items"].as_array().unwrap().iter().find(|item| item["id"] == id).unwrap()["held"].clone()
+    };
+    let by_gate = json!({
+        "by": "destination", "name": "api.x", "state": "shut", "reason": "retry_after", "until": shut["until"],
+    });
+    assert_eq!((held(&pending, &one), held(&pending, &two)), (by_gate.clone(), Value::Null), "not {blocker}");
+    ground.post("/queues/default/pause", json!({})).await.data();
+    let pending = ground.get("/retry/pending").await;
+    assert_eq!(held(&pending, &two), json!({ "by": "queue", "name": "default", "state": "paused" }));
+    ground.post("/queues/default/resume", json!({})).await.data();
+    assert_eq!(held(&ground.get("/retry/pending").await, &one), by_gate);
 }

@@ -71,3 +71,31 @@ async fn pages_together_are_the_whole_list_newest_first() {
     assert_eq!(seen.concat(), expected);
     assert_eq!(seen.iter().map(Vec::len).collect::<Vec<_>>(), [3, 3, 1]);
 }
+
+#[tokio::test]
+async fn a_list_says_what_each_job_failed_of_last_and_where_it_came_from() {
+    let ground = Ground::new().await;
+    let policy = json!({ "backoff": { "kind": "fixed", "delay": "1h" }, "maxAttempts": 5 });
+    ground.enqueue(json!({ "kind": "mail", "policy": policy })).await;
+    let lease = ground.lease("mail").await;
+    let failure = json!({ "message": "no such host", "code": "DNS" });
+    ground.report(&lease, "fail", failure).await.data();
+    ground.enqueue(json!({ "kind": "fresh" })).await;
+    let outside = json!({ "taskId": "t", "taskType": "parse", "error": "TIMEOUT: no answer" });
+    ground.post("/retry", outside).await.data();
+    let list = ground.get("/jobs").await;
+    let items = list["items"].as_array().unwrap();
+    let told: Vec<_> = items
+        .iter()
+        .map(|job| (job["origin"].as_str().unwrap(), job["lastError"]["message"].as_str()))
+        .collect();
+    assert_eq!(
+        told,
+        [("external", Some("TIMEOUT: no answer")), ("engine", None), ("engine", Some("no such host"))]
+    );
+    let detail = ground.job(items[2]["id"].as_str().unwrap()).await;
+    let last = &items[2]["lastError"];
+    assert_eq!((&last["class"], &last["code"]), (&json!("transient"), &json!("DNS")), "{last}");
+    assert_eq!(last["at"], detail["attempts"][0]["endedAt"]);
+    assert_eq!(&detail["lastError"], last, "its own page says the same");
+}

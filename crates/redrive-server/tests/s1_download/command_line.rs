@@ -35,7 +35,7 @@ async fn server() -> Flaky {
     server
 }
 
-/// S1-30.
+/// S1-27, S1-30.
 #[tokio::test]
 async fn max_retries_is_from_nothing_to_ten_and_three_unless_told() {
     let ground = Ground::new();

@@ -74,7 +74,7 @@ async fn a_429_is_tried_again_with_back_off() {
     assert_eq!((class, retries, asked), (Some(Class::RateLimited), 2, 3));
 }
 
-/// S1-01, S1-06, S1-31, S1-37: `retry_count` is the failures but the first, `last_error` the last attempt's.
+/// S1-01, S1-06, S1-31, S1-37: `retry_count` is how many tries have failed, `last_error` what the last one said.
 #[tokio::test]
 async fn an_endless_503_is_given_up_after_three_retries_and_remembered() {
     let (ground, target) = (Ground::new(), Target::start(|_, _| answer(503, "", "still down")).await);

@@ -82,6 +82,8 @@ CREATE TABLE redrive.live (
     priority      smallint NOT NULL,
     held          boolean NOT NULL DEFAULT false,
     last_delay_ms bigint,
+    -- How long it was due and stood in its destination's line, before attempts that have begun.
+    in_line_ms    bigint,
     expires_at    bigint,
     reason        text,
     ordering_key  text,

@@ -166,6 +166,9 @@ DECLARE
     -- What gates grant, each at the same place: how many calls, how many of them may be retries, how many went.
     g_names text[] := '{}';  g_calls integer[];  g_retries integer[];  g_firsts integer[];  g_again integer[];
     g_full boolean[];  g_left boolean[];
+    -- The first so many have lines, as far as is known.
+    g_lines integer := 0;  g integer;  g_last integer := 0;
+    v_first integer;  v_waiting integer;  v_share integer;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
     PERFORM redrive.lock_lanes(v_lanes);
@@ -185,7 +188,7 @@ BEGIN
     attempts := '{}';
     dues := '{}';
     IF p_gates IS NOT NULL THEN
-        SELECT * INTO g_names, g_calls, g_retries, g_full FROM redrive.granted(p_gates);
+        SELECT * INTO g_names, g_calls, g_retries, g_full, g_lines FROM redrive.granted(p_gates);
         g_firsts := array_fill(0, ARRAY[cardinality(g_names)]);
         g_again := g_firsts;
         g_left := array_fill(false, ARRAY[cardinality(g_names)]);
@@ -231,9 +234,21 @@ BEGIN
         -- The lines, before the due scan with half of the room and after it with what is left: neither starves.
         FOR v_pass IN 1 .. 2 LOOP
         v_half := CASE v_pass WHEN 1 THEN (v_room + 1) / 2 ELSE v_room END;
-        FOR g IN 1 .. coalesce(cardinality(g_names), 0) LOOP
-            CONTINUE WHEN v_half <= 0 OR g_calls[g] <= 0;
-            v_line := redrive.next_in_line(v_queue.id, g_names[g], least(v_half, g_calls[g]), g_retries[g], p_kinds,
+        v_first := g_last;  v_waiting := g_lines;
+        FOR k IN 1 .. coalesce(cardinality(g_names), 0) LOOP
+            -- Behind the last that went.
+            g := (v_first + k - 1) % cardinality(g_names) + 1;
+            IF v_half <= 0 OR g_calls[g] <= 0 THEN
+                g_left[g] := g_left[g] OR g <= g_lines;
+                CONTINUE;
+            END IF;
+            -- Each gets its share, and what the ones before it left.
+            v_share := v_half;
+            IF g <= g_lines THEN
+                v_share := greatest(v_half / greatest(v_waiting, 1), 1);
+                v_waiting := v_waiting - 1;
+            END IF;
+            v_line := redrive.next_in_line(v_queue.id, g_names[g], least(v_share, g_calls[g]), g_retries[g], p_kinds,
                                            v_suspect, p_let_pass[i], p_now, v_running);
             v_running := v_line.running;
             g_left[g] := v_line.more;
@@ -253,6 +268,7 @@ BEGIN
                 v_from_lines_attempts := v_from_lines_attempts || v_line.alone_attempt;
             END IF;
             v_half := v_half - v_line.firsts - v_line.again;  v_room := v_room - v_line.firsts - v_line.again;
+            g_last := CASE WHEN v_line.firsts + v_line.again > 0 THEN g ELSE g_last END;
         END LOOP;
         EXIT WHEN v_pass = 2;
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
@@ -418,7 +434,8 @@ END $$;
 -- that is another by now grants nothing, nor does one that somebody has locked: he may take his time, and we have the
 -- lane. Locked until the transaction's end.
 CREATE FUNCTION redrive.granted(
-    p_gates jsonb, OUT names text[], OUT calls integer[], OUT retries integer[], OUT is_full boolean[]
+    p_gates jsonb, OUT names text[], OUT calls integer[], OUT retries integer[], OUT is_full boolean[],
+    OUT lines integer
 ) LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO redrive.gates (name, version, active, state)
@@ -431,19 +448,19 @@ BEGIN
         SELECT g.name FROM redrive.gates AS g
         WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) FOR UPDATE SKIP LOCKED);
     SELECT coalesce(array_agg(n.name), '{}'), array_agg(least(n.calls, n.places)),
-           array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0)
-    INTO names, calls, retries, is_full
+           array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0), count(*) FILTER (WHERE n.waits)
+    INTO names, calls, retries, is_full, lines
     FROM (
-        SELECT p.name,
+        SELECT p.name, p.waits,
                least(p.most, redrive.bucket_room(g.next_us, p.floor, p.until, p.cost)) AS calls,
                redrive.bucket_room(g.retry_us, p.retry_floor, p.retry_until, p.retry_cost) AS retries,
                CASE WHEN p.places IS NULL THEN 2147483647 ELSE p.places - redrive.calls_to(p.name) END AS places
         FROM jsonb_to_recordset(p_gates) AS p (
             name text, version bigint, most integer, floor bigint, until bigint, cost bigint, retry_floor bigint,
-            retry_until bigint, retry_cost bigint, places integer)
+            retry_until bigint, retry_cost bigint, places integer, turn integer, waits boolean)
         LEFT JOIN redrive.gates AS g ON g.name = p.name
         WHERE p.version IS NOT DISTINCT FROM g.version AND (p.version IS NULL OR p.name = ANY (granted.names))
-        ORDER BY p.name
+        ORDER BY p.turn
     ) AS n;
 END $$;
 
@@ -512,7 +529,11 @@ BEGIN
         again := again + (v_row.line = 1)::integer;
     END LOOP;
     IF cardinality(v_taken) > 0 THEN
-        UPDATE redrive.live AS l SET line = NULL WHERE l.seq = ANY (v_taken);
+        UPDATE redrive.live AS l
+        SET line = NULL,
+            in_line_ms = CASE WHEN l.seq = ANY (seqs || alone)
+                              THEN coalesce(l.in_line_ms, 0) + greatest(p_now - l.due_at, 0) ELSE l.in_line_ms END
+        WHERE l.seq = ANY (v_taken);
     END IF;
 END $$;
 
@@ -671,7 +692,7 @@ $$;
 CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE (
     seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer,
     created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text,
-    last_delay_ms bigint
+    last_delay_ms bigint, in_line_ms bigint
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
@@ -695,7 +716,7 @@ BEGIN
             IF redrive.made_at(v_last) - redrive.made_at(v_first) < c_days THEN
                 RETURN QUERY
                 SELECT j.seq, j.run_at, 0, j.id, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind,
-                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint
+                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint, NULL::bigint
                 FROM redrive.contents AS j
                 WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (v_claim.ids);
                 GET DIAGNOSTICS v_read = ROW_COUNT;
@@ -707,7 +728,8 @@ BEGIN
                    j.payload, j.rest,
                    CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
                         ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
-                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
+                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms,
+                   l.in_line_ms
             FROM redrive.live AS l LEFT JOIN redrive.contents AS j ON j.id = l.id
             -- Of what has been read already, only what was not found is left.
             WHERE l.seq = ANY (v_claim.seqs) AND (v_read = 0 OR j.id IS NULL);

@@ -187,7 +187,9 @@ BEGIN
         'priority', coalesce((v_new ->> 'priority')::smallint, 0), 'ordering_key', v_new ->> 'orderingKey',
         'destination', v_new ->> 'destination', 'parent', v_parent,
         'labels', nullif(v_new -> 'labels', '{}')::text, 'created_at', p_now, 'due_at', v_due, 'deadline', v_deadline,
-        'start_by', v_start_by, 'expires_at', v_expires, 'timeout_ms', v_timeout,
+        'start_by', v_start_by, 'timeout_ms', v_timeout,
+        -- Where the time for which it is held does not count, nobody knows yet.
+        'expires_at', CASE WHEN v_policy.held_counts OR v_new ->> 'destination' IS NULL THEN v_expires END,
         'attempt', 0, 'failures', 0, 'crashes', 0, 'snoozes', 0, 'holds', 0, 'interruptions', 0, 'generation', 0);
 END $$;
 
@@ -309,7 +311,8 @@ END $$;
 -- A policy: nothing, the name of a preset, or an object in our own form, with "preset" to change one. Answers it in the form
 -- in which it is stored, and the times in it that a job takes over.
 CREATE FUNCTION redrive.read_policy(
-    p_value jsonb, OUT body text, OUT mistakes text[], OUT deadline bigint, OUT start_by bigint
+    p_value jsonb, OUT body text, OUT mistakes text[], OUT deadline bigint, OUT start_by bigint,
+    OUT held_counts boolean
 ) LANGUAGE plpgsql STABLE AS $$
 DECLARE
     v_policy jsonb := jsonb_strip_nulls(p_value);
@@ -347,13 +350,14 @@ BEGIN
     IF mistakes = '{}' THEN
         deadline := (SELECT s.ms FROM redrive.read_span(v_policy -> 'deadline') AS s WHERE v_policy ? 'deadline');
         start_by := (SELECT s.ms FROM redrive.read_span(v_policy -> 'startBy') AS s WHERE v_policy ? 'startBy');
+        held_counts := coalesce((v_policy ->> 'heldCounts')::boolean, true);
     END IF;
 END $$;
 
 -- Everything that is wrong with a policy in our own form, as `policy/check.rs` says it.
 CREATE FUNCTION redrive.policy_mistakes(p_policy jsonb) RETURNS text[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    c_known CONSTANT text[] := '{preset,backoff,jitter,maxAttempts,maxRetries,giveUpAfter,deadline,startBy,timeout,retryAfter,rules,unknown,maxCrashes,notify,name}';
+    c_known CONSTANT text[] := '{preset,backoff,jitter,maxAttempts,maxRetries,giveUpAfter,deadline,startBy,heldCounts,timeout,retryAfter,rules,unknown,maxCrashes,notify,name}';
     v_wrong text[] := redrive.unknown_fields('policy.', p_policy, c_known);
     v_name text;  v_asked jsonb := coalesce(p_policy -> 'retryAfter', '{}');
 BEGIN
@@ -387,6 +391,7 @@ BEGIN
         END IF;
     END IF;
     v_wrong := v_wrong || redrive.truth_mistakes('policy.notify', p_policy -> 'notify')
+        || redrive.truth_mistakes('policy.heldCounts', p_policy -> 'heldCounts')
         || redrive.word_mistakes('policy.unknown', p_policy -> 'unknown', '{transient,rate_limited,permanent,needs_auth,unknown_outcome}');
     IF jsonb_typeof(p_policy -> 'name') <> 'string' THEN
         v_wrong := v_wrong || format('policy.name: %s is not text; write it in quotation marks', p_policy -> 'name');

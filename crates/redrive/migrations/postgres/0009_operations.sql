@@ -85,14 +85,15 @@ END $$;
 -- Corrects a job. Decided from the job as it was read: if it has moved since, nothing happens, and it is decided again.
 CREATE FUNCTION redrive.edit(
     p_lanes integer[], p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_policy integer, p_checksum bigint,
-    p_priority smallint, p_labels text, p_destination text, p_payload text, p_before text, p_kept bigint, p_note jsonb
+    p_priority smallint, p_labels text, p_destination text, p_payload text, p_before text, p_kept bigint, p_note jsonb,
+    p_expires bigint
 ) RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     IF p_state = 'waiting' THEN
-        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL
+        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL, expires_at = p_expires
         WHERE l.seq = p_seq AND l.attempt = p_attempt
           AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
                           WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);

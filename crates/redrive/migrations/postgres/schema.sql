@@ -379,6 +379,9 @@ DECLARE
     -- What gates grant, each at the same place: how many calls, how many of them may be retries, how many went.
     g_names text[] := '{}';  g_calls integer[];  g_retries integer[];  g_firsts integer[];  g_again integer[];
     g_full boolean[];  g_left boolean[];
+    -- The first so many have lines, as far as is known.
+    g_lines integer := 0;  g integer;  g_last integer := 0;
+    v_first integer;  v_waiting integer;  v_share integer;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
     PERFORM redrive.lock_lanes(v_lanes);
@@ -398,7 +401,7 @@ BEGIN
     attempts := '{}';
     dues := '{}';
     IF p_gates IS NOT NULL THEN
-        SELECT * INTO g_names, g_calls, g_retries, g_full FROM redrive.granted(p_gates);
+        SELECT * INTO g_names, g_calls, g_retries, g_full, g_lines FROM redrive.granted(p_gates);
         g_firsts := array_fill(0, ARRAY[cardinality(g_names)]);
         g_again := g_firsts;
         g_left := array_fill(false, ARRAY[cardinality(g_names)]);
@@ -444,9 +447,21 @@ BEGIN
         -- The lines, before the due scan with half of the room and after it with what is left: neither starves.
         FOR v_pass IN 1 .. 2 LOOP
         v_half := CASE v_pass WHEN 1 THEN (v_room + 1) / 2 ELSE v_room END;
-        FOR g IN 1 .. coalesce(cardinality(g_names), 0) LOOP
-            CONTINUE WHEN v_half <= 0 OR g_calls[g] <= 0;
-            v_line := redrive.next_in_line(v_queue.id, g_names[g], least(v_half, g_calls[g]), g_retries[g], p_kinds,
+        v_first := g_last;  v_waiting := g_lines;
+        FOR k IN 1 .. coalesce(cardinality(g_names), 0) LOOP
+            -- Behind the last that went.
+            g := (v_first + k - 1) % cardinality(g_names) + 1;
+            IF v_half <= 0 OR g_calls[g] <= 0 THEN
+                g_left[g] := g_left[g] OR g <= g_lines;
+                CONTINUE;
+            END IF;
+            -- Each gets its share, and what the ones before it left.
+            v_share := v_half;
+            IF g <= g_lines THEN
+                v_share := greatest(v_half / greatest(v_waiting, 1), 1);
+                v_waiting := v_waiting - 1;
+            END IF;
+            v_line := redrive.next_in_line(v_queue.id, g_names[g], least(v_share, g_calls[g]), g_retries[g], p_kinds,
                                            v_suspect, p_let_pass[i], p_now, v_running);
             v_running := v_line.running;
             g_left[g] := v_line.more;
@@ -466,6 +481,7 @@ BEGIN
                 v_from_lines_attempts := v_from_lines_attempts || v_line.alone_attempt;
             END IF;
             v_half := v_half - v_line.firsts - v_line.again;  v_room := v_room - v_line.firsts - v_line.again;
+            g_last := CASE WHEN v_line.firsts + v_line.again > 0 THEN g ELSE g_last END;
         END LOOP;
         EXIT WHEN v_pass = 2;
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
@@ -627,7 +643,7 @@ BEGIN
     END IF;
 END $$;
 
-CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint)
+CREATE FUNCTION redrive.claimed(p_claims uuid[]) RETURNS TABLE(seq bigint, due_at bigint, attempt integer, id uuid, queue integer, priority smallint, policy integer, created_at bigint, checksum bigint, kind text, payload text, rest text, counters integer[], reason text, last_delay_ms bigint, in_line_ms bigint)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -655,7 +671,7 @@ BEGIN
             IF redrive.made_at(v_last) - redrive.made_at(v_first) < c_days THEN
                 RETURN QUERY
                 SELECT j.seq, j.run_at, 0, j.id, j.queue, j.priority, j.policy, j.created_at, j.checksum, j.kind,
-                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint
+                       j.payload, j.rest, NULL::integer[], NULL::text, NULL::bigint, NULL::bigint
                 FROM redrive.contents AS j
                 WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (v_claim.ids);
                 GET DIAGNOSTICS v_read = ROW_COUNT;
@@ -667,7 +683,8 @@ BEGIN
                    j.payload, j.rest,
                    CASE WHEN l.attempt = 0 AND l.generation = 0 THEN NULL
                         ELSE ARRAY[l.failures, l.crashes, l.snoozes, l.holds, l.interruptions, l.generation] END,
-                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms
+                   CASE WHEN l.line IS NOT NULL THEN 'held' WHEN l.held THEN 'order' ELSE l.reason END, l.last_delay_ms,
+                   l.in_line_ms
             FROM redrive.live AS l LEFT JOIN redrive.contents AS j ON j.id = l.id
             -- Of what has been read already, only what was not found is left.
             WHERE l.seq = ANY (v_claim.seqs) AND (v_read = 0 OR j.id IS NULL);
@@ -748,7 +765,7 @@ CREATE FUNCTION redrive.earlier(a bigint[], b bigint[]) RETURNS bigint[]
     SELECT CASE WHEN a[1] IS NULL OR b > a THEN a ELSE b END
 $$;
 
-CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_policy integer, p_checksum bigint, p_priority smallint, p_labels text, p_destination text, p_payload text, p_before text, p_kept bigint, p_note jsonb) RETURNS boolean
+CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_policy integer, p_checksum bigint, p_priority smallint, p_labels text, p_destination text, p_payload text, p_before text, p_kept bigint, p_note jsonb, p_expires bigint) RETURNS boolean
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -757,7 +774,7 @@ CREATE FUNCTION redrive.edit(p_lanes integer[], p_seq bigint, p_id uuid, p_state
 BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     IF p_state = 'waiting' THEN
-        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL
+        UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL, expires_at = p_expires
         WHERE l.seq = p_seq AND l.attempt = p_attempt
           AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
                           WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
@@ -887,7 +904,7 @@ BEGIN
     RETURN 'done';
 END $$;
 
-CREATE FUNCTION redrive.granted(p_gates jsonb, OUT names text[], OUT calls integer[], OUT retries integer[], OUT is_full boolean[]) RETURNS record
+CREATE FUNCTION redrive.granted(p_gates jsonb, OUT names text[], OUT calls integer[], OUT retries integer[], OUT is_full boolean[], OUT lines integer) RETURNS record
     LANGUAGE plpgsql
     AS $$
 BEGIN
@@ -901,19 +918,19 @@ BEGIN
         SELECT g.name FROM redrive.gates AS g
         WHERE g.name IN (SELECT p.name FROM jsonb_to_recordset(p_gates) AS p (name text)) FOR UPDATE SKIP LOCKED);
     SELECT coalesce(array_agg(n.name), '{}'), array_agg(least(n.calls, n.places)),
-           array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0)
-    INTO names, calls, retries, is_full
+           array_agg(least(n.calls, n.places, n.retries)), array_agg(n.places <= 0), count(*) FILTER (WHERE n.waits)
+    INTO names, calls, retries, is_full, lines
     FROM (
-        SELECT p.name,
+        SELECT p.name, p.waits,
                least(p.most, redrive.bucket_room(g.next_us, p.floor, p.until, p.cost)) AS calls,
                redrive.bucket_room(g.retry_us, p.retry_floor, p.retry_until, p.retry_cost) AS retries,
                CASE WHEN p.places IS NULL THEN 2147483647 ELSE p.places - redrive.calls_to(p.name) END AS places
         FROM jsonb_to_recordset(p_gates) AS p (
             name text, version bigint, most integer, floor bigint, until bigint, cost bigint, retry_floor bigint,
-            retry_until bigint, retry_cost bigint, places integer)
+            retry_until bigint, retry_cost bigint, places integer, turn integer, waits boolean)
         LEFT JOIN redrive.gates AS g ON g.name = p.name
         WHERE p.version IS NOT DISTINCT FROM g.version AND (p.version IS NULL OR p.name = ANY (granted.names))
-        ORDER BY p.name
+        ORDER BY p.turn
     ) AS n;
 END $$;
 
@@ -1277,7 +1294,9 @@ BEGIN
         'priority', coalesce((v_new ->> 'priority')::smallint, 0), 'ordering_key', v_new ->> 'orderingKey',
         'destination', v_new ->> 'destination', 'parent', v_parent,
         'labels', nullif(v_new -> 'labels', '{}')::text, 'created_at', p_now, 'due_at', v_due, 'deadline', v_deadline,
-        'start_by', v_start_by, 'expires_at', v_expires, 'timeout_ms', v_timeout,
+        'start_by', v_start_by, 'timeout_ms', v_timeout,
+        -- Where the time for which it is held does not count, nobody knows yet.
+        'expires_at', CASE WHEN v_policy.held_counts OR v_new ->> 'destination' IS NULL THEN v_expires END,
         'attempt', 0, 'failures', 0, 'crashes', 0, 'snoozes', 0, 'holds', 0, 'interruptions', 0, 'generation', 0);
 END $_$;
 
@@ -1535,7 +1554,11 @@ BEGIN
         again := again + (v_row.line = 1)::integer;
     END LOOP;
     IF cardinality(v_taken) > 0 THEN
-        UPDATE redrive.live AS l SET line = NULL WHERE l.seq = ANY (v_taken);
+        UPDATE redrive.live AS l
+        SET line = NULL,
+            in_line_ms = CASE WHEN l.seq = ANY (seqs || alone)
+                              THEN coalesce(l.in_line_ms, 0) + greatest(p_now - l.due_at, 0) ELSE l.in_line_ms END
+        WHERE l.seq = ANY (v_taken);
     END IF;
 END $$;
 
@@ -1589,7 +1612,7 @@ CREATE FUNCTION redrive.policy_mistakes(p_policy jsonb) RETURNS text[]
     LANGUAGE plpgsql IMMUTABLE
     AS $$
 DECLARE
-    c_known CONSTANT text[] := '{preset,backoff,jitter,maxAttempts,maxRetries,giveUpAfter,deadline,startBy,timeout,retryAfter,rules,unknown,maxCrashes,notify,name}';
+    c_known CONSTANT text[] := '{preset,backoff,jitter,maxAttempts,maxRetries,giveUpAfter,deadline,startBy,heldCounts,timeout,retryAfter,rules,unknown,maxCrashes,notify,name}';
     v_wrong text[] := redrive.unknown_fields('policy.', p_policy, c_known);
     v_name text;  v_asked jsonb := coalesce(p_policy -> 'retryAfter', '{}');
 BEGIN
@@ -1623,6 +1646,7 @@ BEGIN
         END IF;
     END IF;
     v_wrong := v_wrong || redrive.truth_mistakes('policy.notify', p_policy -> 'notify')
+        || redrive.truth_mistakes('policy.heldCounts', p_policy -> 'heldCounts')
         || redrive.word_mistakes('policy.unknown', p_policy -> 'unknown', '{transient,rate_limited,permanent,needs_auth,unknown_outcome}');
     IF jsonb_typeof(p_policy -> 'name') <> 'string' THEN
         v_wrong := v_wrong || format('policy.name: %s is not text; write it in quotation marks', p_policy -> 'name');
@@ -1670,7 +1694,7 @@ BEGIN
     RETURN v_id;
 END $$;
 
-CREATE FUNCTION redrive.read_policy(p_value jsonb, OUT body text, OUT mistakes text[], OUT deadline bigint, OUT start_by bigint) RETURNS record
+CREATE FUNCTION redrive.read_policy(p_value jsonb, OUT body text, OUT mistakes text[], OUT deadline bigint, OUT start_by bigint, OUT held_counts boolean) RETURNS record
     LANGUAGE plpgsql STABLE
     AS $$
 DECLARE
@@ -1709,6 +1733,7 @@ BEGIN
     IF mistakes = '{}' THEN
         deadline := (SELECT s.ms FROM redrive.read_span(v_policy -> 'deadline') AS s WHERE v_policy ? 'deadline');
         start_by := (SELECT s.ms FROM redrive.read_span(v_policy -> 'startBy') AS s WHERE v_policy ? 'startBy');
+        held_counts := coalesce((v_policy ->> 'heldCounts')::boolean, true);
     END IF;
 END $$;
 
@@ -2461,6 +2486,7 @@ CREATE TABLE redrive.live (
     priority smallint NOT NULL,
     held boolean DEFAULT false NOT NULL,
     last_delay_ms bigint,
+    in_line_ms bigint,
     expires_at bigint,
     reason text,
     ordering_key text,

@@ -273,6 +273,8 @@ CREATE TABLE redrive_live (
     generation    INTEGER NOT NULL DEFAULT 0,
     reason        TEXT,
     last_delay_ms INTEGER,
+    -- How long it was due and stood in its destination's line, before attempts that have begun.
+    in_line_ms    INTEGER NOT NULL DEFAULT 0,
     expires_at    INTEGER,
     ordering_key  TEXT,
     destination   TEXT

@@ -161,6 +161,8 @@ pub(super) async fn run(
         Outcome::Interrupted
     } else if job.expires_at().is_some_and(|over| over <= started_at) {
         Outcome::Expired
+    } else if let Some(held) = inner.held_back(&job).await {
+        held
     } else {
         match inner.handlers.get(&job.kind) {
             None => Outcome::Unhandled,

@@ -1,14 +1,16 @@
 //! Whether this machine has a network, as the operating system tells: for an app on somebody's desk, whose jobs are to be
 //! held while it is offline and to go when it is online again.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::net::TcpStream;
 
 use super::Engine;
+use super::destinations::Known;
 use crate::error::Result;
-use crate::gate::{Phase, Why, Word};
+use crate::gate::{Phase, Why, Word, pattern_matches};
 use crate::span;
 
 /// How often to look. Within this time of coming back, jobs go.
@@ -69,7 +71,8 @@ impl Connectivity {
         Connectivity { how, every: LOOK_EVERY, destinations: Vec::new() }
     }
 
-    /// Says it of this destination too. A name as jobs have it, not a pattern.
+    /// Says it of this destination too: a name as jobs have it, or a pattern, such as `*.example.org` or `*`. What matches a
+    /// pattern and was not known yet is held when its first job has its turn, at no cost.
     #[must_use]
     pub fn destination(mut self, name: impl Into<String>) -> Connectivity {
         self.destinations.push(name.into());
@@ -104,9 +107,14 @@ impl Connectivity {
     /// Watches until it is dropped.
     pub async fn watch(self, engine: &Engine) {
         let clock = engine.inner().clock.clone();
+        let patterns: Vec<String> =
+            self.destinations.iter().filter(|name| name.contains('*')).cloned().collect();
+        let cut_off = CutOff { known: &engine.inner().known };
         let mut was_there = None;
         loop {
             let is_there = self.is_there().await;
+            // Before anything is said: what begins from now on goes by this.
+            cut_off.known.cut_off(if is_there { &[] } else { &patterns });
             if was_there != Some(is_there) {
                 match self.say(engine, is_there).await {
                     Ok(()) => was_there = Some(is_there),
@@ -122,8 +130,13 @@ impl Connectivity {
     /// Says only what is news: one that is down for another reason stays down, and one that is open stays open.
     async fn say(&self, engine: &Engine, is_there: bool) -> Result<()> {
         let known = engine.destinations().await?;
-        for name in &self.destinations {
-            let phase = known.iter().find(|known| *known.name == **name).map(|known| &known.gate.phase);
+        let lately = engine.called_lately();
+        let there = known.iter().map(|known| &known.name).chain(&lately);
+        let mut names: BTreeSet<&str> =
+            there.map(|name| &**name).filter(|name| self.is_meant(name)).collect();
+        names.extend(self.destinations.iter().map(String::as_str).filter(|name| !name.contains('*')));
+        for name in names {
+            let phase = known.iter().find(|known| *known.name == *name).map(|known| &known.gate.phase);
             let is_said_down = matches!(phase, Some(Phase::Shut { why: Why::Said, .. }));
             match (is_there, is_said_down) {
                 (true, true) => engine.say(name, Word::Up).await?,
@@ -132,6 +145,21 @@ impl Connectivity {
             }
         }
         Ok(())
+    }
+
+    fn is_meant(&self, name: &str) -> bool {
+        self.destinations.iter().any(|pattern| pattern_matches(pattern, name))
+    }
+}
+
+/// What nobody watches any more is not cut off.
+struct CutOff<'a> {
+    known: &'a Known,
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        self.known.cut_off(&[]);
     }
 }
 
@@ -156,6 +184,9 @@ fn is_default_v6(line: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Attempt;
+    use crate::job::{Ending, NewJob};
+    use crate::outcome::Failure;
     use crate::store::MemoryStore;
 
     const HEAD: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n";
@@ -206,6 +237,47 @@ mod tests {
         tokio::select! {
             () = watch.watch(&engine) => {}
             () = said => {}
+        }
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Call;
+
+    impl crate::Payload for Call {
+        const KIND: &'static str = "call";
+    }
+
+    #[tokio::test]
+    async fn jobs_for_what_matches_a_pattern_are_held_at_no_cost_though_nobody_has_called_it_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let (v4, v6) = (folder.path().join("route"), folder.path().join("ipv6_route"));
+        std::fs::write(&v4, HEAD).unwrap();
+        let (calls, mut called) = tokio::sync::mpsc::unbounded_channel();
+        let call = move |attempt: Attempt<Call>| {
+            let calls = calls.clone();
+            async move { calls.send(attempt.job().extras().destination.clone()).map_err(Failure::retry) }
+        };
+        let engine = Engine::builder(MemoryStore::new()).handle(call).build().unwrap();
+        let mut changes = engine.gate_changes();
+        let how = How::Routes { v4: v4.clone(), v6 };
+        let watch = Connectivity::how(how).destination("*.example.org").every(span::millis(10));
+        let seen = async {
+            let away = engine.enqueue(NewJob::from(Call).destination("sync.example.org")).await.unwrap();
+            let change = changes.recv().await.unwrap();
+            assert!(matches!(change.after, Phase::Shut { why: Why::Said, .. }));
+            assert_eq!(&*change.destination, "sync.example.org");
+            engine.enqueue(NewJob::from(Call).destination("printer.local")).await.unwrap();
+            assert_eq!(called.recv().await.unwrap().as_deref(), Some("printer.local"));
+            let route = "eth0\t00000000\t010200C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n";
+            std::fs::write(&v4, format!("{HEAD}{route}")).unwrap();
+            assert_eq!(called.recv().await.unwrap().as_deref(), Some("sync.example.org"));
+            let detail = engine.get(away.id).await.unwrap().unwrap();
+            assert_eq!((detail.job.ledger.failures, detail.attempts[0].ending), (0, Ending::Held));
+        };
+        tokio::select! { biased;
+            () = seen => {}
+            () = watch.watch(&engine) => {}
+            _ = engine.run(std::future::pending()) => {}
         }
     }
 

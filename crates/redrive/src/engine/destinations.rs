@@ -11,10 +11,13 @@ use super::shift::Desk;
 use super::{Engine, Inner};
 use crate::clock::Timestamp;
 use crate::error::{Error, Result};
-use crate::gate::{Blame, Change, Limits, Phase, Report, Rules, Seen, Word, pattern_problem};
-use crate::job::{Ending, Json, StateName};
+use crate::gate::{
+    Blame, Change, Limits, Phase, Report, Rules, Seen, Word, pattern_matches, pattern_problem,
+};
+use crate::job::{Ending, Job, Json, StateName};
 use crate::machine::{self, Command};
-use crate::outcome::{Class, Outcome};
+use crate::operate::Setting;
+use crate::outcome::{Class, Failure, Outcome};
 use crate::store::{Destination, Filter, Settlement};
 
 /// Where limits are kept that were set while the engine ran.
@@ -23,12 +26,16 @@ const SHELF: &str = "destinations";
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Destinations whose pace is remembered.
 const PACES_MAX: usize = 10_000;
+/// What was called within this time was called lately.
+const LATELY: Duration = Duration::from_secs(600);
 
 /// What an engine remembers of destinations by itself.
 pub(super) struct Known {
     /// Limits it was built with.
     rules: Rules,
     paces: Mutex<HashMap<Arc<str>, Pace>>,
+    /// What this machine cannot reach, as patterns.
+    cut_off: Mutex<Vec<String>>,
     changes: broadcast::Sender<Change>,
 }
 
@@ -54,7 +61,18 @@ impl Pace {
 
 impl Known {
     pub(super) fn new(rules: Rules) -> Known {
-        Known { rules, paces: Mutex::default(), changes: broadcast::Sender::new(1_000) }
+        let (paces, cut_off) = (Mutex::default(), Mutex::default());
+        Known { rules, paces, cut_off, changes: broadcast::Sender::new(1_000) }
+    }
+
+    /// Nothing that matches these patterns can be reached from here, until they are others.
+    pub(super) fn cut_off(&self, patterns: &[String]) {
+        *self.cut_off.lock().unwrap_or_else(PoisonError::into_inner) = patterns.to_vec();
+    }
+
+    fn is_cut_off(&self, destination: &str) -> bool {
+        let patterns = self.cut_off.lock().unwrap_or_else(PoisonError::into_inner);
+        patterns.iter().any(|pattern| pattern_matches(pattern, destination))
     }
 
     fn pace(&self, of: &Arc<str>, now: Timestamp) -> f64 {
@@ -70,8 +88,7 @@ impl Engine {
     /// Passes on what is said of a destination. When it is up, what waits for it goes at once, in order and along the
     /// ramp: pauses after failures are over.
     pub async fn say(&self, destination: &str, word: Word) -> Result<()> {
-        let store = &self.inner.store;
-        let change = store.destinations().tell(destination, word, self.now()).await?;
+        let change = self.set(Setting::Destination { name: destination.into(), word }).await?;
         self.inner.changed(change);
         if word == Word::Up {
             let waiting = Filter {
@@ -104,6 +121,16 @@ impl Engine {
         self.inner.store.destinations().list(self.now()).await
     }
 
+    /// The destinations that this engine has called within the last ten minutes, by name.
+    pub fn called_lately(&self) -> Vec<Arc<str>> {
+        let now = self.now();
+        let paces = self.inner.known.paces.lock().unwrap_or_else(PoisonError::into_inner);
+        let lately = paces.iter().filter(|(_, pace)| now.since(pace.from) < LATELY);
+        let mut names: Vec<Arc<str>> = lately.map(|(name, _)| name.clone()).collect();
+        names.sort();
+        names
+    }
+
     /// Limits the destinations that match a pattern, or no longer; on every engine of the store, within a second.
     ///
     /// # Errors
@@ -119,7 +146,7 @@ impl Engine {
             .map(|limits| Json::of(&limits))
             .transpose()
             .map_err(|error| Error::invalid("the limits cannot be written", error.to_string()))?;
-        self.inner.store.keep(SHELF, pattern, value).await?;
+        self.keep_record(SHELF, pattern, value).await?;
         self.inner.look_up_limits().await
     }
 
@@ -135,6 +162,24 @@ impl Engine {
 }
 
 impl Inner {
+    /// Holds a job whose destination this machine cannot reach, and says so of the destination: nobody knew of it before,
+    /// and the others that are for it need not be taken to find out.
+    pub(super) async fn held_back(&self, job: &Job) -> Option<Outcome> {
+        let destination = job.extras().destination.as_deref().filter(|to| self.known.is_cut_off(to))?;
+        let mut word = Word::Down;
+        loop {
+            match self.store.destinations().tell(destination, word, self.clock.now()).await {
+                Ok(change) => self.changed(change),
+                Err(error) => tracing::warn!(%error, destination, "Cannot say that it is out of reach"),
+            }
+            // It may have come back meanwhile, and whoever said so has not seen this one.
+            if word == Word::Up || self.known.is_cut_off(destination) {
+                return Some(Outcome::Held(Failure::retry("this machine has no network").code("OFFLINE")));
+            }
+            word = Word::Up;
+        }
+    }
+
     /// Tells the store what attempts showed of their destinations. What is a destination's fault costs its job nothing.
     pub(super) async fn learn(&self, settlements: &mut [Settlement]) -> Result<()> {
         let now = self.clock.now();

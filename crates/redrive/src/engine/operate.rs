@@ -1,13 +1,16 @@
 //! What people ask of an engine besides jobs: figures over time, who did what, notices, corrections, and a halt.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Engine;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::job::{Job, JobId};
+use crate::gate::Change;
+use crate::job::{AttemptRecord, Job, JobId};
 use crate::machine::Command;
-use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Steps};
+use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps};
+use crate::policy::Origin;
 use crate::store::{Filter, Operations};
 
 impl Engine {
@@ -34,7 +37,7 @@ impl Engine {
     /// See [`Edit::apply`].
     pub async fn edit(&self, id: JobId, edit: Edit) -> Result<Job> {
         let now = self.now();
-        let job = self.operations().edit(id, &edit, now).await?;
+        let job = self.operations().edit(id, &edit, now, self.asked.as_deref()).await?;
         self.inner().edited(&job, &edit.by, now);
         Ok(job)
     }
@@ -44,13 +47,19 @@ impl Engine {
         self.operations().edits(id).await
     }
 
+    /// The last attempt of each of these jobs that ended in a failure, of those that have one: for a list of them.
+    pub async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
+        let tried = jobs.iter().filter(|job| job.ledger.attempt > 0 || job.origin == Origin::External);
+        self.inner().store.last_failed(&tried.cloned().collect::<Vec<_>>()).await
+    }
+
     /// Writes an entry of the audit log, or what came of one that is there.
     pub async fn audit(&self, entry: &Audit) -> Result<()> {
         self.operations().audit(entry).await
     }
 
-    /// The same engine on somebody's behalf. What it is told to do to jobs is written down with this entry of the audit
-    /// log, in the very transaction that does it; where nothing can be done, nothing is written.
+    /// The same engine on somebody's behalf. What it is told to do to jobs, and what is set, is written down with this entry
+    /// of the audit log, in the very transaction that does it; where nothing can be done, nothing is written.
     #[must_use]
     pub fn asked_by(&self, entry: Audit) -> Engine {
         Engine { asked: Some(Arc::new(entry)), ..self.clone() }
@@ -70,6 +79,23 @@ impl Engine {
         }
     }
 
+    /// Sets something, and writes down who asked for it.
+    pub(super) async fn set(&self, setting: Setting) -> Result<Option<Change>> {
+        let store = &self.inner().store;
+        if let Some(entry) = &self.asked {
+            return self.operations().set_audited(&setting, self.now(), entry).await;
+        }
+        match setting {
+            Setting::Queue { name, paused } => store.pause(&name, paused).await?,
+            Setting::Held(held) => self.operations().hold(held).await?,
+            Setting::Record { shelf, name, value } => store.keep(&shelf, &name, value).await?,
+            Setting::Destination { name, word } => {
+                return store.destinations().tell(&name, word, self.now()).await;
+            }
+        }
+        Ok(None)
+    }
+
     /// Entries of the audit log with their places, newest first.
     pub async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {
         self.operations().audited(filter).await
@@ -87,12 +113,12 @@ impl Engine {
 
     /// Hands out nothing from now on, on every engine of the store within a second: what runs may finish, nothing begins.
     pub async fn hold(&self) -> Result<()> {
-        self.operations().hold(true).await
+        self.set(Setting::Held(true)).await.map(drop)
     }
 
     /// Goes on after [`Engine::hold`].
     pub async fn unhold(&self) -> Result<()> {
-        self.operations().hold(false).await
+        self.set(Setting::Held(false)).await.map(drop)
     }
 
     /// Whether nothing is handed out.

@@ -197,7 +197,7 @@ impl Rules {
 
     /// What holds for a destination: the longest pattern that matches decides, by itself.
     pub fn of(&self, destination: &str) -> Limits {
-        let matching = self.0.iter().filter(|(pattern, _)| matches(pattern, destination));
+        let matching = self.0.iter().filter(|(pattern, _)| pattern_matches(pattern, destination));
         matching
             .max_by_key(|(pattern, _)| pattern.len())
             .map(|(_, limits)| limits.clone())
@@ -222,7 +222,8 @@ pub fn pattern_problem(pattern: &str) -> Option<String> {
     })
 }
 
-fn matches(pattern: &str, name: &str) -> bool {
+/// Whether a destination is one of those that a pattern means.
+pub fn pattern_matches(pattern: &str, name: &str) -> bool {
     match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
         (Some(end), _) => name.ends_with(end),
         (None, Some(begin)) => name.starts_with(begin),

@@ -50,6 +50,7 @@ fn read_own(value: Value, mistakes: &mut Vec<String>) -> Option<Policy> {
     policy.give_up_after = reader.span("giveUpAfter").or(policy.give_up_after);
     policy.deadline = reader.span("deadline").or(policy.deadline);
     policy.start_by = reader.span("startBy").or(policy.start_by);
+    policy.held_counts = reader.truth("heldCounts").unwrap_or(policy.held_counts);
     policy.timeout = reader.span("timeout").or(policy.timeout);
     if let Some(mut asked) = reader.object("retryAfter") {
         policy.retry_after.honour = asked.truth("honour").unwrap_or(policy.retry_after.honour);
@@ -203,6 +204,7 @@ fn write(policy: &Policy) -> Value {
     put("giveUpAfter", policy.give_up_after.map(text));
     put("deadline", policy.deadline.map(text));
     put("startBy", policy.start_by.map(text));
+    put("heldCounts", (!policy.held_counts).then_some(Value::Bool(false)));
     put("timeout", policy.timeout.map(text));
     let asked = policy.retry_after;
     put("retryAfter", Some(json!({"honour": asked.honour, "min": text(asked.min), "max": text(asked.max)})));
@@ -286,7 +288,7 @@ mod tests {
         let policy = read_text(
             r#"{"backoff":{"kind":"exponential","base":"1s","factor":2,"exponentStart":0,"cap":"8s"},
                 "jitter":{"kind":"ratio","ratio":0.1,"max":"500ms","skipFirst":true,"overCap":"beyond"},
-                "maxAttempts":4,"giveUpAfter":"3d","deadline":"14d","startBy":"1h","timeout":"30s",
+                "maxAttempts":4,"giveUpAfter":"3d","deadline":"14d","startBy":"1h","heldCounts":false,"timeout":"30s",
                 "retryAfter":{"honour":true,"min":"0s","max":"1d"},
                 "rules":[{"on":"5xx","class":"transient"},{"on":429,"class":"rate_limited"},
                          {"on":"code:TIMEOUT","class":"transient"},
@@ -299,6 +301,7 @@ mod tests {
         assert_eq!(policy.limit, Limit::Attempts(4));
         assert_eq!((policy.give_up_after, policy.deadline), (Some(days(3)), Some(days(14))));
         assert_eq!((policy.start_by, policy.timeout), (Some(hours(1)), Some(secs(30))));
+        assert!(!policy.held_counts && Policy::default().held_counts);
         assert_eq!(policy.rules[1].on, On::Status(429));
         assert_eq!(policy.rules.len(), 4);
     }
@@ -440,10 +443,10 @@ mod tests {
                 (0..9_u32).prop_map(Limit::Retries),
             ],
             spans in prop::collection::vec(prop::option::of(any_span()), 4),
-            notify in any::<bool>(),
+            (notify, held_counts) in any::<(bool, bool)>(),
         ) {
             let policy = Policy {
-                jitter, limit, notify,
+                jitter, limit, notify, held_counts,
                 cap: spans[0].map(|_| span::MAX),
                 give_up_after: spans[1],
                 deadline: spans[2],

@@ -201,12 +201,7 @@ impl Store for MemoryStore {
     }
 
     async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
-        let place = (shelf.to_owned(), name.to_owned());
-        let mut world = self.world();
-        match value {
-            Some(value) => world.records.insert(place, value),
-            None => world.records.remove(&place),
-        };
+        self.world().keep(shelf, name, value);
         Ok(())
     }
 
@@ -217,14 +212,7 @@ impl Store for MemoryStore {
     }
 
     async fn pause(&self, queue: &str, paused: bool) -> Result<()> {
-        let mut world = self.world();
-        if paused {
-            world.paused.insert(queue.into());
-        } else {
-            world.paused.remove(queue);
-        }
-        world.totals.entry(queue.into()).or_default();
-        drop(world);
+        self.world().pause(queue, paused);
         self.changed();
         Ok(())
     }

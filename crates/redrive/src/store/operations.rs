@@ -5,9 +5,10 @@ use async_trait::async_trait;
 
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Change;
 use crate::job::{Job, JobId};
 use crate::machine::Command;
-use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Steps};
+use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps};
 use crate::store::Filter;
 
 /// The operators' side of a [`Store`](crate::Store). Every method is one transaction.
@@ -32,6 +33,8 @@ pub trait Operations: Send + Sync {
         now: Timestamp,
         entry: &Audit,
     ) -> Result<Vec<JobId>>;
+    /// Sets something, and writes this entry as [`audit`](Operations::audit) does. Answers what became of a destination.
+    async fn set_audited(&self, setting: &Setting, now: Timestamp, entry: &Audit) -> Result<Option<Change>>;
     /// Entries of the audit log with their places, newest first.
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>>;
 
@@ -40,8 +43,9 @@ pub trait Operations: Send + Sync {
     /// The newest notices behind this place, at most `limit`, oldest first.
     async fn notices(&self, after: i64, limit: usize) -> Result<Vec<(i64, Notice)>>;
 
-    /// Corrects a job as [`Edit::apply`] says, and keeps what it was before.
-    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp) -> Result<Job>;
+    /// Corrects a job as [`Edit::apply`] says, keeps what it was before, and writes this entry of the audit log if there is
+    /// one.
+    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp, entry: Option<&Audit>) -> Result<Job>;
     /// What a job was before it was corrected, oldest first.
     async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>>;
 

@@ -21,7 +21,9 @@ mod time;
 #[cfg(any(feature = "tx-tokio-postgres", feature = "tx-sqlx", feature = "tx-diesel"))]
 pub(crate) mod transaction;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -39,7 +41,7 @@ use super::{
 };
 use crate::clock::{Clock, Followed, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{JobId, Json, State};
+use crate::job::{AttemptRecord, Job, JobId, Json, State};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
@@ -78,6 +80,7 @@ pub struct PostgresOptions {
     connections: usize,
     relaxed: bool,
     listen: Listen,
+    look_every: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -91,7 +94,12 @@ enum Listen {
 
 impl Default for PostgresOptions {
     fn default() -> PostgresOptions {
-        PostgresOptions { connections: 8, relaxed: false, listen: Listen::Here }
+        PostgresOptions {
+            connections: 8,
+            relaxed: false,
+            listen: Listen::Here,
+            look_every: gating::LOOK_EVERY,
+        }
     }
 }
 
@@ -123,6 +131,14 @@ impl PostgresOptions {
     #[must_use]
     pub fn listen_on(mut self, url: &str) -> PostgresOptions {
         self.listen = Listen::On(url.into());
+        self
+    }
+
+    /// Looks this often what others have learned of destinations, without having been told: for tests of being told.
+    #[cfg(feature = "testing")]
+    #[must_use]
+    pub fn look_every(mut self, pause: Duration) -> PostgresOptions {
+        self.look_every = pause;
         self
     }
 
@@ -173,7 +189,7 @@ impl PostgresStore {
         tasks.spawn(time::follow(inner.clone()));
         tasks.spawn(listen::look(inner.clone()));
         tasks.spawn(operations::look(inner.clone()));
-        tasks.spawn(gating::look(inner.clone()));
+        tasks.spawn(gating::look(inner.clone(), options.look_every));
         if let Some(config) = listen {
             tasks.spawn(listen::listen(inner.clone(), config));
             tasks.spawn(listen::notify(inner.clone()));
@@ -205,8 +221,8 @@ fn parse(url: &str) -> Result<Config> {
     if config.get_application_name().is_none() {
         config.application_name("redrive");
     }
-    let patience = std::time::Duration::from_secs(10);
-    config.connect_timeout(std::time::Duration::from_secs(5));
+    let patience = Duration::from_secs(10);
+    config.connect_timeout(Duration::from_secs(5));
     config.keepalives_idle(patience).tcp_user_timeout(patience);
     Ok(config)
 }
@@ -255,6 +271,12 @@ impl Inner {
         self.woke();
         self.news.arrived();
     }
+
+    /// The same, where it is gates that have changed.
+    fn tell_others_of_gates(&self) {
+        self.woke();
+        self.news.gates_changed();
+    }
 }
 
 #[async_trait]
@@ -272,7 +294,7 @@ impl Store for PostgresStore {
     }
 
     async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
-        self.inner.keep(shelf, name, value.as_ref()).await.map_err(Fault::into_error)
+        self.inner.keep(shelf, name, value.as_ref(), None).await.map_err(Fault::into_error)
     }
 
     async fn register(&self, holder: HolderId, name: &str, until: Timestamp) -> Result<()> {
@@ -375,6 +397,10 @@ impl Store for PostgresStore {
         self.inner.list(filter, page).await.map_err(Fault::into_error)
     }
 
+    async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
+        self.inner.last_failed(jobs).await.map_err(Fault::into_error)
+    }
+
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
         self.inner.counts().await.map_err(Fault::into_error)
     }
@@ -394,7 +420,7 @@ impl Store for PostgresStore {
     }
 
     async fn pause(&self, queue: &str, paused: bool) -> Result<()> {
-        self.inner.pause(queue, paused).await.map_err(Fault::into_error)?;
+        self.inner.pause(queue, paused, None).await.map_err(Fault::into_error)?;
         self.inner.tell_others();
         Ok(())
     }

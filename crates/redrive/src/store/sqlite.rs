@@ -18,6 +18,7 @@ mod settle;
 mod steer;
 mod writer;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -37,7 +38,7 @@ use super::{
 };
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{JobId, Json};
+use crate::job::{AttemptRecord, Job, JobId, Json};
 use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
@@ -271,6 +272,11 @@ impl Store for SqliteStore {
         let filter = filter.clone();
         let page = Page { limit: page.limit.clamp(1, PAGE_MAX), ..page };
         self.read(move |conn, names, running| read::list(conn, names, running, &filter, page)).await
+    }
+
+    async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
+        let jobs: Vec<_> = jobs.iter().map(|job| (job.seq, job.id)).collect();
+        self.read(move |conn, _, _| read::last_failed(conn, &jobs)).await
     }
 
     async fn counts(&self) -> Result<Vec<QueueCounts>> {

@@ -142,6 +142,8 @@ macro_rules! conformance_cases {
                 places_are_counted_from_what_runs_and_free_again_when_it_ends_or_dies
                 first_attempts_go_before_retries_of_the_same_destination
                 what_is_held_can_be_cancelled_hurried_and_run_out_of_time
+                held_time_that_does_not_count_moves_the_deadline
+                a_policy_that_comes_later_decides_whether_held_time_counts
                 what_waits_after_a_failure_is_due_when_it_is_hurried
                 an_ordering_key_is_kept_through_a_shut_gate
                 a_job_that_gets_another_destination_leaves_the_line
@@ -195,6 +197,7 @@ macro_rules! conformance_cases {
                 each_field_of_a_filter_is_respected
                 jobs_can_be_listed_by_state
                 jobs_can_be_found_by_the_fingerprint_of_their_last_failure
+                the_last_failure_of_each_of_many_is_known
                 dead_jobs_are_grouped_by_what_they_died_of
                 counts_say_how_many_jobs_are_where
                 totals_say_what_has_happened_ever
@@ -214,6 +217,7 @@ macro_rules! conformance_cases {
                 retries_are_foretold_by_the_time_they_will_be_due
                 who_did_what_is_kept_and_found_by_job
                 a_change_is_written_down_with_what_it_does_and_not_where_nothing_can_be_done
+                what_is_set_is_written_down_with_it
                 a_notice_is_kept_once_however_many_notice_it
                 a_waiting_job_can_be_corrected_and_remembers_what_it_was
                 a_dead_job_can_be_corrected_and_brought_back

@@ -9,7 +9,7 @@ use crate::stats::Activity;
 impl World {
     /// Whether its destination has to be asked. What has run out of time will not call it.
     pub(super) fn is_gated(&self, job: &Job, now: Timestamp) -> bool {
-        let over = job.expires_at().is_some_and(|at| at <= now);
+        let over = job.buried_at().is_some_and(|at| at <= now);
         !over && job.extras().destination.as_ref().is_some_and(|to| self.gates.is_gated(to, now))
     }
 
@@ -26,6 +26,7 @@ impl World {
             && let State::Waiting { reason, .. } = &mut row.job.state
         {
             *reason = Reason::Held;
+            row.in_line = true;
         }
         passes
     }

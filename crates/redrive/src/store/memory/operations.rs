@@ -8,11 +8,12 @@ use super::MemoryStore;
 use super::world::World;
 use crate::clock::Timestamp;
 use crate::error::Result;
-use crate::job::{Job, JobId, State};
+use crate::gate::Change;
+use crate::job::{Job, JobId, Json, State};
 use crate::machine::Command;
 use crate::operate::{
-    AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Steps,
-    is_retry,
+    AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Setting,
+    Steps, is_retry,
 };
 use crate::stats::Tally;
 use crate::store::Filter;
@@ -66,10 +67,27 @@ fn keep_last<T>(list: &mut Vec<T>, most: i64) {
 }
 
 impl World {
+    pub(super) fn keep(&mut self, shelf: &str, name: &str, value: Option<Json>) {
+        let place = (shelf.to_owned(), name.to_owned());
+        match value {
+            Some(value) => self.records.insert(place, value),
+            None => self.records.remove(&place),
+        };
+    }
+
+    pub(super) fn pause(&mut self, queue: &str, paused: bool) {
+        if paused {
+            self.paused.insert(queue.into());
+        } else {
+            self.paused.remove(queue);
+        }
+        self.totals.entry(queue.into()).or_default();
+    }
+
     fn corrected(&mut self, id: JobId, edit: &Edit, now: Timestamp) -> Result<Job> {
         let row = self.by_id.get(&id).and_then(|seq| self.rows.get_mut(seq)).ok_or_else(|| not_there(id))?;
         let (next, before) = edit.apply(&row.job, now)?;
-        row.job = next.clone();
+        (row.job, row.in_line) = (next.clone(), false);
         row.edits.push(before);
         keep_last(&mut row.edits, EDITS_MAX);
         let note = crate::stats::Activity::edited(&next, &edit.by, now);
@@ -126,6 +144,21 @@ impl Operations for MemoryStore {
         Ok(done)
     }
 
+    async fn set_audited(&self, setting: &Setting, now: Timestamp, entry: &Audit) -> Result<Option<Change>> {
+        let mut world = self.world();
+        let mut change = None;
+        match setting {
+            Setting::Queue { name, paused } => world.pause(name, *paused),
+            Setting::Held(held) => world.books.held = *held,
+            Setting::Destination { name, word } => change = world.tell(name, *word, now),
+            Setting::Record { shelf, name, value } => world.keep(shelf, name, value.clone()),
+        }
+        world.books.enter(entry);
+        drop(world);
+        self.changed();
+        Ok(change)
+    }
+
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {
         let world = self.world();
         let matching = world.books.audit.iter().rev().filter(|(place, entry)| {
@@ -153,10 +186,15 @@ impl Operations for MemoryStore {
         Ok(newer.into_iter().rev().take(limit).rev().cloned().collect())
     }
 
-    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp) -> Result<Job> {
-        let answer = self.world().corrected(id, edit, now);
+    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp, entry: Option<&Audit>) -> Result<Job> {
+        let mut world = self.world();
+        let job = world.corrected(id, edit, now)?;
+        if let Some(entry) = entry {
+            world.books.enter(entry);
+        }
+        drop(world);
         self.changed();
-        answer
+        Ok(job)
     }
 
     async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>> {

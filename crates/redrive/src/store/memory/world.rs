@@ -45,6 +45,8 @@ pub(super) struct Row {
     pub(super) edits: Vec<EditRecord>,
     /// The claim that lists it at its current attempt.
     pub(super) claim: Option<ClaimId>,
+    /// Whether it stands in the line of its destination.
+    pub(super) in_line: bool,
 }
 
 #[derive(Debug)]
@@ -143,8 +145,8 @@ impl World {
         *self.totals.entry(job.queue.clone()).or_default() += news;
         self.books.count(now, &news);
         self.by_id.insert(id, job.seq);
-        self.rows
-            .insert(job.seq, Row { job, attempts: history, output: None, edits: Vec::new(), claim: None });
+        let (output, edits, claim, in_line) = (None, Vec::new(), None, false);
+        self.rows.insert(job.seq, Row { job, attempts: history, output, edits, claim, in_line });
         Enqueued { id, how: How::Created }
     }
 
@@ -201,7 +203,7 @@ impl World {
             .filter(|row| row.claim.is_none() && row.job.queue == want.queue)
             .filter_map(|row| {
                 let State::Waiting { due_at, .. } = row.job.state else { return None };
-                let over = row.job.expires_at().is_some_and(|at| at <= now);
+                let over = row.job.buried_at().is_some_and(|at| at <= now);
                 let due = due_at <= now && !self.paused.contains(&want.queue) && is_among(kinds, &row.job);
                 // First attempts go before retries of the same destination.
                 let behind = self.is_gated(&row.job, now) && row.job.ledger.failures > 0;
@@ -214,7 +216,7 @@ impl World {
 
     /// Whether its ordering key lets it go. What has run out of time will not run and needs no turn.
     fn may_start(&self, job: &Job, on_retry: OnRetry, now: Timestamp) -> bool {
-        let over = job.expires_at().is_some_and(|at| at <= now);
+        let over = job.buried_at().is_some_and(|at| at <= now);
         let Some(key) = job.extras().ordering_key.as_deref().filter(|_| !over) else { return true };
         let siblings = self.rows.values().filter(|row| {
             row.job.seq != job.seq
@@ -235,6 +237,9 @@ impl World {
         let row = self.rows.get_mut(&seq).expect("a candidate is a row");
         let lease = Lease { claim: id, job: row.job.id, seq, attempt: row.job.ledger.attempt };
         row.claim = Some(id);
+        if std::mem::take(&mut row.in_line) {
+            row.job.leave_line(now);
+        }
         let job = row.job.clone();
         row.job.state = State::Running { since: now };
         let claim = self.claims.entry(id).or_insert_with(|| ClaimRow {
@@ -266,7 +271,7 @@ impl World {
                     && !self.paused.contains(&want.queue)
                     && (due_at > now || self.may_start(&row.job, want.on_retry, now));
                 let due_at = free.then(|| self.passes_at(&row.job, due_at, now)).flatten();
-                match (due_at, row.job.expires_at()) {
+                match (due_at, row.job.buried_at()) {
                     (Some(due_at), Some(over)) => Some(due_at.min(over)),
                     (due_at, over) => due_at.or(over),
                 }
@@ -378,7 +383,7 @@ impl World {
     fn steer(&mut self, seq: i64, next: Job, now: Timestamp) {
         let row = self.rows.get_mut(&seq).expect("what matched is a row");
         let State::Running { since } = row.job.state else {
-            row.output = None;
+            (row.output, row.in_line) = (None, false);
             let brought_back = row.job.state.is_final();
             row.job = next;
             self.let_go(seq, now);

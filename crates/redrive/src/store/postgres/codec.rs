@@ -155,6 +155,7 @@ impl Names {
         let external = rest.as_ref().is_some_and(|rest| rest.external);
         let mut extras = rest.map(Extras::from).unwrap_or_default();
         extras.last_delay = row.try_get::<_, Option<i64>>(column::LAST_DELAY)?.map(millis);
+        extras.in_line = row.try_get::<_, Option<i64>>(column::IN_LINE)?.map(millis).unwrap_or_default();
         let word: Option<&str> = row.try_get(column::REASON)?;
         let job = Job {
             id: job_id(row.try_get(column::ID)?),
@@ -211,8 +212,9 @@ pub(super) mod column {
     pub(super) const COUNTERS: usize = 12;
     pub(super) const REASON: usize = 13;
     pub(super) const LAST_DELAY: usize = 14;
+    pub(super) const IN_LINE: usize = 15;
     /// How many there are; a list has behind them since when it runs, and the final state.
-    pub(in super::super) const COUNT: usize = 15;
+    pub(in super::super) const COUNT: usize = 16;
 }
 
 /// Counters. All but the first are zero if they are not there.
@@ -264,6 +266,7 @@ impl From<Rest> for Extras {
             timeout: rest.timeout.map(millis),
             revived_at: rest.revived_at.map(Timestamp::from_millis),
             last_delay: None,
+            in_line: Duration::ZERO,
         }
     }
 }
@@ -285,7 +288,7 @@ pub(super) fn job_json(job: &Job, queue: Value, policy: Value) -> Value {
         "unique_key": extras.key.as_deref(), "ordering_key": extras.ordering_key.as_deref(),
         "destination": extras.destination.as_deref(), "parent": extras.parent,
         "deadline": time(extras.deadline), "start_by": time(extras.start_by),
-        "revived_at": time(extras.revived_at), "expires_at": time(job.expires_at()),
+        "revived_at": time(extras.revived_at), "expires_at": time(job.buried_at()),
         "timeout_ms": extras.timeout.map(as_millis), "last_delay_ms": extras.last_delay.map(as_millis),
         // The most common reason is the absence of one: a shorter row.
         "reason": (reason != Reason::Scheduled).then(|| reason.as_str()),

@@ -73,6 +73,35 @@ impl Database {
         answer
     }
 
+    /// Two statements in one transaction, the second if the first came to something; if not, neither is kept. Whoever
+    /// freezes in between loses his transaction, so that what it has locked is not locked for long.
+    pub(super) async fn both(
+        &self,
+        (first, arguments): (&str, &[Argument<'_>]),
+        came_to_something: impl Fn(&[Row]) -> Result<bool, Fault>,
+        (second, then): (&str, &[Argument<'_>]),
+    ) -> Result<Vec<Row>, Fault> {
+        let mut tries = Tries::default();
+        loop {
+            let mut client = self.connection().await?;
+            let answer = in_time(async {
+                let transaction = client.transaction().await?;
+                transaction.batch_execute("SET LOCAL idle_in_transaction_session_timeout = '1s'").await?;
+                let rows = transaction.query_typed(first, arguments).await?;
+                if came_to_something(&rows)? {
+                    transaction.query_typed(second, then).await?;
+                    transaction.commit().await?;
+                }
+                Ok::<_, Fault>(rows)
+            })
+            .await;
+            keep_or_drop(client, answer.as_ref().err());
+            if !tries.once_more(answer.as_ref().err()).await {
+                return answer;
+            }
+        }
+    }
+
     /// A statement that looks at many rows for a person. Without compiling it first: that takes longer than all that
     /// such a statement has to do, and is done again for each.
     pub(super) async fn read(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
@@ -134,7 +163,10 @@ impl Tries {
     }
 }
 
-async fn in_time<T>(answer: impl Future<Output = Result<T, tokio_postgres::Error>>) -> Result<T, Fault> {
+async fn in_time<T, E>(answer: impl Future<Output = Result<T, E>>) -> Result<T, Fault>
+where
+    Fault: From<E>,
+{
     match tokio::time::timeout(ANSWER_MAX, answer).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(Fault::Broken(format!("no answer within {ANSWER_MAX:?}"))),

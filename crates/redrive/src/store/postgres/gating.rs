@@ -12,7 +12,7 @@ use tokio_postgres::Row;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-use self::offers::stands;
+use self::offers::{OFFERS_MAX, Stands, stands};
 pub(super) use self::offers::{Offers, Turns};
 use super::codec::only;
 use super::fault::Fault;
@@ -21,10 +21,11 @@ use crate::clock::Timestamp;
 use crate::error::Result as Answer;
 use crate::gate::{Blame, Change, Counts, Gate, Report, Rules, Seen, Word, observed};
 use crate::job::JobId;
+use crate::operate::Audit;
 use crate::store::{Destination, Destinations, Observed};
 
-/// How often to look what others have learned.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How often to look what others have learned, without having been told.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// When to ask again for a gate that somebody else had.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 /// What is left of the longest time that a claim took, with every other.
@@ -46,8 +47,8 @@ struct Seens {
     /// The newest version that was seen, and the one before the last look: what commits late is seen the next time.
     newest: i64,
     looked_from: i64,
-    /// Where the next claim's offers begin.
-    turn: usize,
+    /// Who had its turn last: the next claim's offers begin behind it.
+    turn: Arc<str>,
     /// How long claims take: as long as the longest, which counts less and less.
     lead: Duration,
 }
@@ -78,7 +79,9 @@ impl Gating {
     /// Takes in how gates stand after a claim, and what it has put into lines. Names those of which nothing is known.
     pub(super) fn after_claim(&self, gates: Option<&str>, moved: &[&str]) -> Vec<String> {
         let mut seens = self.lock();
-        for stands in stands(gates) {
+        let stands = stands(gates);
+        seens.pass_turn(&stands);
+        for stands in stands {
             let name: Arc<str> = stands.name.as_str().into();
             match stands.waits {
                 Some(line) => {
@@ -135,6 +138,15 @@ impl Gating {
 }
 
 impl Seens {
+    /// The last that went had its turn. Where nobody went, though as many were asked as can be, others are asked next.
+    fn pass_turn(&mut self, stands: &[Stands]) {
+        let went = stands.iter().rfind(|stands| stands.went > 0);
+        let last = went.or_else(|| stands.last().filter(|_| stands.len() == OFFERS_MAX));
+        if let Some(last) = last {
+            self.turn = last.name.as_str().into();
+        }
+    }
+
     fn know(&mut self, name: Arc<str>, version: i64, active: bool, state: &str, counts: Counts) {
         self.newest = self.newest.max(version);
         // One that cannot be read is as one that was never there: it learns anew.
@@ -168,6 +180,12 @@ impl Inner {
             seens.read(row)?;
         }
         Ok(news)
+    }
+
+    pub(super) async fn look_at_others(&self) {
+        if let Err(fault) = self.look_around().await {
+            tracing::debug!(%fault, "Cannot see what others have learned of destinations");
+        }
     }
 
     /// Looks what others have learned, and where lines are.
@@ -215,7 +233,7 @@ impl Inner {
             })
             .collect()
         };
-        self.write_lessons(&lessons, now).await.map(drop)
+        self.write_lessons(&lessons, now, None).await.map(drop)
     }
 
     /// Writes what follows from gates as they were last seen; decided again for those that are others by now.
@@ -223,6 +241,7 @@ impl Inner {
         &self,
         names: Vec<Arc<str>>,
         now: Timestamp,
+        entry: Option<&Audit>,
         mut decide: impl FnMut(&Arc<str>, Option<&Gate>, &Rules) -> Option<(Gate, JobId)>,
     ) -> Result<Vec<Change>, Fault> {
         let mut open = names;
@@ -232,7 +251,7 @@ impl Inner {
                 let seens = self.gating.lock();
                 open.iter().filter_map(|name| seens.lesson(name, now, &mut decide)).collect()
             };
-            let written = self.write_lessons(&lessons, now).await?;
+            let written = self.write_lessons(&lessons, now, entry).await?;
             open.clear();
             for (lesson, written) in lessons.into_iter().zip(written) {
                 if written {
@@ -248,7 +267,12 @@ impl Inner {
         Err(Fault::Changed)
     }
 
-    async fn write_lessons(&self, lessons: &[Lesson], now: Timestamp) -> Result<Vec<bool>, Fault> {
+    async fn write_lessons(
+        &self,
+        lessons: &[Lesson],
+        now: Timestamp,
+        entry: Option<&Audit>,
+    ) -> Result<Vec<bool>, Fault> {
         if lessons.is_empty() {
             return Ok(Vec::new());
         }
@@ -281,7 +305,9 @@ impl Inner {
             (&jobs as _, Type::UUID_ARRAY),
             (&notes as _, Type::TEXT_ARRAY),
         ];
-        let rows = self.database.query(include_str!("learn.sql"), &arguments).await?;
+        let any_written =
+            |rows: &[Row]| rows.iter().try_fold(false, |any, row| Ok(any | row.try_get::<_, bool>(7)?));
+        let rows = self.written_down(entry, include_str!("learn.sql"), &arguments, any_written).await?;
         let mut written: BTreeMap<&str, bool> = BTreeMap::new();
         let mut seens = self.gating.lock();
         for row in &rows {
@@ -289,6 +315,23 @@ impl Inner {
             seens.read(row)?;
         }
         Ok(names.iter().map(|name| written.get(name).copied().unwrap_or(false)).collect())
+    }
+
+    /// Does what somebody said of a destination, and writes down who it was.
+    pub(super) async fn told_of(
+        &self,
+        destination: &Arc<str>,
+        word: Word,
+        now: Timestamp,
+        entry: Option<&Audit>,
+    ) -> Result<Option<Change>, Fault> {
+        let decide = |_: &Arc<str>, known: Option<&Gate>, _: &Rules| {
+            let mut gate = known.cloned().unwrap_or_default();
+            gate.told(word, now);
+            Some((gate, JobId::default()))
+        };
+        let changes = self.learn(vec![destination.clone()], now, entry, decide).await?;
+        Ok(changes.into_iter().next())
     }
 
     async fn observe(&self, reports: &[Report], now: Timestamp) -> Result<Observed, Fault> {
@@ -304,7 +347,7 @@ impl Inner {
         names.dedup();
         let mut blames = vec![Blame::Job; reports.len()];
         let changes = self
-            .learn(names, now, |name, known, rules| {
+            .learn(names, now, None, |name, known, rules| {
                 let limits = rules.of(name);
                 let mut gate: Option<Gate> = known.cloned();
                 let mut last = None;
@@ -349,13 +392,11 @@ impl Seens {
     }
 }
 
-/// Looks twice a second what others have learned, for as long as the store is there.
-pub(super) async fn look(inner: Arc<Inner>) {
+/// Looks now and then what others have learned, for as long as the store is there.
+pub(super) async fn look(inner: Arc<Inner>, every: Duration) {
     loop {
-        if let Err(fault) = inner.look_around().await {
-            tracing::debug!(%fault, "Cannot see what others have learned of destinations");
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
+        inner.look_at_others().await;
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -393,21 +434,15 @@ impl Destinations for PostgresStore {
     async fn observe(&self, reports: &[Report], now: Timestamp) -> Answer<Observed> {
         let observed = self.inner.observe(reports, now).await.map_err(Fault::into_error)?;
         if !observed.changes.is_empty() {
-            self.inner.tell_others();
+            self.inner.tell_others_of_gates();
         }
         Ok(observed)
     }
 
     async fn tell(&self, destination: &str, word: Word, now: Timestamp) -> Answer<Option<Change>> {
-        let decide = |_: &Arc<str>, known: Option<&Gate>, _: &Rules| {
-            let mut gate = known.cloned().unwrap_or_default();
-            gate.told(word, now);
-            Some((gate, JobId::default()))
-        };
-        let changes =
-            self.inner.learn(vec![destination.into()], now, decide).await.map_err(Fault::into_error)?;
-        self.inner.tell_others();
-        Ok(changes.into_iter().next())
+        let told = self.inner.told_of(&destination.into(), word, now, None).await;
+        self.inner.tell_others_of_gates();
+        told.map_err(Fault::into_error)
     }
 
     async fn list(&self, now: Timestamp) -> Answer<Vec<Destination>> {

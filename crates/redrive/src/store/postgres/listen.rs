@@ -18,6 +18,8 @@ const NOTIFY: &str = "SELECT set_config('synchronous_commit', 'off', true), pg_n
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// At most one notification in this time, however much comes in: each takes a lock that all commits with one share.
 const NOTIFY_EVERY: Duration = Duration::from_millis(5);
+/// What a notification of gates ends with.
+const GATES: &str = " gates";
 /// How long to wait before listening again after the connection was lost.
 const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
@@ -26,6 +28,8 @@ const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 pub(super) struct News {
     /// Something came in that others may be waiting for.
     arrived: Notify,
+    /// Gates are others than they were: whoever hears of it looks at them first.
+    gates: AtomicBool,
     /// Nobody was told for a moment: whoever writes next may tell it with its own commit, which is the quickest way.
     free: AtomicBool,
     told: Notify,
@@ -34,6 +38,11 @@ pub(super) struct News {
 impl News {
     pub(super) fn arrived(&self) {
         self.arrived.notify_one();
+    }
+
+    pub(super) fn gates_changed(&self) {
+        self.gates.store(true, Ordering::Release);
+        self.arrived();
     }
 
     /// Whether to tell others with one's own commit. Whoever does says afterwards that it has.
@@ -63,8 +72,11 @@ pub(super) async fn notify(inner: Arc<Inner>) {
             () = news.told.notified() => {}
             () = news.arrived.notified() => {
                 news.free.store(false, Ordering::Release);
-                let told =
-                    inner.database.query(NOTIFY, &[(&CHANNEL, Type::TEXT), (&inner.name, Type::TEXT)]).await;
+                let mut note = inner.name.clone();
+                if news.gates.swap(false, Ordering::AcqRel) {
+                    note.push_str(GATES);
+                }
+                let told = inner.database.query(NOTIFY, &[(&CHANNEL, Type::TEXT), (&note, Type::TEXT)]).await;
                 if let Err(fault) = told {
                     tracing::debug!(%fault, "Others could not be woken; they will look by themselves");
                 }
@@ -86,15 +98,24 @@ pub(super) async fn listen(inner: Arc<Inner>, config: Config) {
 
 async fn listen_once(inner: &Inner, config: &Config) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
+    let news = Notify::new();
     let hear = async {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
-            if let AsyncMessage::Notification(note) = message?
-                && note.payload() != inner.name
-            {
-                inner.woke();
+            let AsyncMessage::Notification(note) = message? else { continue };
+            match note.payload().strip_suffix(GATES) {
+                Some(sender) if sender != inner.name => news.notify_one(),
+                None if note.payload() != inner.name => inner.woke(),
+                _ => {}
             }
         }
         Ok(())
+    };
+    // Beside it, because the connection is to be heard meanwhile.
+    let look = async {
+        loop {
+            news.notified().await;
+            inner.look_at_others().await;
+        }
     };
     let ask = async {
         client.batch_execute("LISTEN redrive").await?;
@@ -103,5 +124,6 @@ async fn listen_once(inner: &Inner, config: &Config) -> Result<(), tokio_postgre
     tokio::select! {
         ended = hear => ended,
         failed = ask => failed,
+        never = look => never,
     }
 }

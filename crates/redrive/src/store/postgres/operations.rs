@@ -16,10 +16,11 @@ use super::fault::Fault;
 use super::{Inner, PostgresStore, migrate};
 use crate::clock::Timestamp;
 use crate::error::Result;
+use crate::gate::Change;
 use crate::job::{Job, JobId, StateName};
 use crate::machine::Command;
 use crate::operate::{
-    AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, NOTICES_MAX, Notice, Point, Steps,
+    AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, NOTICES_MAX, Notice, Point, Setting, Steps,
 };
 use crate::stats::Activity;
 use crate::store::operations::{Operations, Schema, not_there};
@@ -118,6 +119,32 @@ impl Inner {
         self.database.query(include_str!("audit_put.sql"), &arguments).await.map(drop)
     }
 
+    /// One statement, and with it this entry of the audit log, if there is one and it came to something.
+    pub(super) async fn written_down(
+        &self,
+        entry: Option<&Audit>,
+        sql: &str,
+        arguments: &[Argument<'_>],
+        came_to_something: impl Fn(&[Row]) -> Result<bool, Fault>,
+    ) -> Result<Vec<Row>, Fault> {
+        let Some(entry) = entry else { return self.database.query(sql, arguments).await };
+        let (at, job) = (entry.at.as_millis(), entry.job.map(uuid_of));
+        let mut then = written(entry, &at, &job).to_vec();
+        then.push((&AUDIT_MAX, Type::INT8));
+        self.database.both((sql, arguments), came_to_something, (include_str!("audit_put.sql"), &then)).await
+    }
+
+    async fn set(&self, setting: &Setting, now: Timestamp, entry: &Audit) -> Result<Option<Change>, Fault> {
+        let entry = Some(entry);
+        match setting {
+            Setting::Queue { name, paused } => self.pause(name, *paused, entry).await?,
+            Setting::Held(held) => self.hold(*held, entry).await?,
+            Setting::Destination { name, word } => return self.told_of(name, *word, now, entry).await,
+            Setting::Record { shelf, name, value } => self.keep(shelf, name, value.as_ref(), entry).await?,
+        }
+        Ok(None)
+    }
+
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>, Fault> {
         let (before, most) = (filter.before.unwrap_or(i64::MAX), limit(filter.limit));
         let job = filter.job.map(uuid_of);
@@ -173,12 +200,19 @@ impl Inner {
         rows.iter().map(read).collect()
     }
 
-    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp) -> Result<Job, Fault> {
+    async fn edit(
+        &self,
+        id: JobId,
+        edit: &Edit,
+        now: Timestamp,
+        entry: Option<&Audit>,
+    ) -> Result<Job, Fault> {
         for _ in 0..TRIES_MAX {
             let found = self.list(&Filter::id(id), Page { before: None, limit: 1 }).await?.jobs;
             let job = found.into_iter().next().ok_or_else(|| not_there(id))?;
             let (next, before) = edit.apply(&job, now)?;
-            if self.correct(&job, &next, &before, &Activity::edited(&next, &edit.by, now)).await? {
+            let note = Activity::edited(&next, &edit.by, now);
+            if self.correct(&job, &next, &before, &note, entry).await? {
                 self.tell_others();
                 return Ok(next);
             }
@@ -193,6 +227,7 @@ impl Inner {
         next: &Job,
         before: &EditRecord,
         note: &Activity,
+        entry: Option<&Audit>,
     ) -> Result<bool, Fault> {
         let queue = self.names.queue_id(&self.database, &job.queue).await?;
         let policy = self.names.policy_id(&self.database, &next.policy).await?;
@@ -204,6 +239,7 @@ impl Inner {
         let (destination, payload) = (extras.destination.as_deref(), next.payload.as_str());
         let before = serde_json::to_string(before).expect("what a job was can be written");
         let (note, id) = (note_json(note).to_string(), uuid_of(job.id));
+        let expires = next.buried_at().map(Timestamp::as_millis);
         let arguments = [
             (&lanes as _, Type::INT4_ARRAY),
             (&job.seq as _, Type::INT8),
@@ -219,8 +255,10 @@ impl Inner {
             (&before as _, Type::TEXT),
             (&EDITS_MAX as _, Type::INT8),
             (&note as _, Type::TEXT),
+            (&expires as _, Type::INT8),
         ];
-        Ok(only(&self.database.query(include_str!("edit.sql"), &arguments).await?)?.try_get(0)?)
+        let was_so = |rows: &[Row]| Ok(only(rows)?.try_get(0)?);
+        was_so(&self.written_down(entry, include_str!("edit.sql"), &arguments, was_so).await?)
     }
 
     async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>, Fault> {
@@ -231,9 +269,9 @@ impl Inner {
         rows.iter().map(|row| serde_json::from_str(row.try_get(0)?).map_err(foreign)).collect()
     }
 
-    async fn hold(&self, held: bool) -> Result<(), Fault> {
+    async fn hold(&self, held: bool, entry: Option<&Audit>) -> Result<(), Fault> {
         let sql = if held { include_str!("hold_all.sql") } else { include_str!("resume_all.sql") };
-        self.database.query(sql, &[]).await?;
+        self.written_down(entry, sql, &[], always).await?;
         self.look_whether_held().await?;
         self.tell_others();
         Ok(())
@@ -255,6 +293,11 @@ impl Inner {
         let row = only(&rows)?;
         Ok((row.try_get(0)?, row.try_get(1)?))
     }
+}
+
+/// Setting something always comes to something.
+pub(super) fn always(_: &[Row]) -> Result<bool, Fault> {
+    Ok(true)
 }
 
 fn limit(count: usize) -> i64 {
@@ -308,6 +351,15 @@ impl Operations for PostgresStore {
         Ok(done)
     }
 
+    async fn set_audited(&self, setting: &Setting, now: Timestamp, entry: &Audit) -> Result<Option<Change>> {
+        let change = self.inner.set(setting, now, entry).await.map_err(Fault::into_error)?;
+        match setting {
+            Setting::Destination { .. } => self.inner.tell_others_of_gates(),
+            _ => self.inner.tell_others(),
+        }
+        Ok(change)
+    }
+
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {
         self.inner.audited(filter).await.map_err(Fault::into_error)
     }
@@ -320,8 +372,8 @@ impl Operations for PostgresStore {
         self.inner.notices(after, limit).await.map_err(Fault::into_error)
     }
 
-    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp) -> Result<Job> {
-        self.inner.edit(id, edit, now).await.map_err(Fault::into_error)
+    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp, entry: Option<&Audit>) -> Result<Job> {
+        self.inner.edit(id, edit, now, entry).await.map_err(Fault::into_error)
     }
 
     async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>> {
@@ -329,7 +381,7 @@ impl Operations for PostgresStore {
     }
 
     async fn hold(&self, held: bool) -> Result<()> {
-        self.inner.hold(held).await.map_err(Fault::into_error)
+        self.inner.hold(held, None).await.map_err(Fault::into_error)
     }
 
     async fn is_held(&self) -> Result<bool> {

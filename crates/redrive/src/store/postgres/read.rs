@@ -12,8 +12,10 @@ use super::Inner;
 use super::codec::{column, give_up, only};
 use super::database::Argument;
 use super::fault::Fault;
+use super::operations::always;
 use crate::clock::Timestamp;
 use crate::job::{AttemptRecord, Ending, Job, JobId, Json, State, StateName};
+use crate::operate::Audit;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally, Trend, What};
 use crate::store::{Filter, Group, JobDetail, Page, Paged, QueueCounts};
 
@@ -61,6 +63,20 @@ impl Inner {
             None => None,
         };
         Ok(Some(JobDetail { job, attempts, output }))
+    }
+
+    /// The last failed attempt of each of these.
+    pub(super) async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>, Fault> {
+        let ids: BTreeMap<i64, JobId> = jobs.iter().map(|job| (job.seq, job.id)).collect();
+        let seqs: Vec<i64> = ids.keys().copied().collect();
+        let sql = include_str!("last_failed.sql");
+        let rows = self.database.query(sql, &[(&seqs, Type::INT8_ARRAY)]).await?;
+        let mut failed = BTreeMap::new();
+        for row in &rows {
+            let id = ids.get(&row.try_get(8)?).copied();
+            failed.extend(id.map(|id| Ok::<_, Fault>((id, attempt(row)?))).transpose()?);
+        }
+        Ok(failed)
     }
 
     pub(super) async fn counts(&self) -> Result<Vec<QueueCounts>, Fault> {
@@ -149,7 +165,13 @@ impl Inner {
     }
 
     /// Writes a record, or removes it.
-    pub(super) async fn keep(&self, shelf: &str, name: &str, value: Option<&Json>) -> Result<(), Fault> {
+    pub(super) async fn keep(
+        &self,
+        shelf: &str,
+        name: &str,
+        value: Option<&Json>,
+        entry: Option<&Audit>,
+    ) -> Result<(), Fault> {
         let mut arguments: Vec<Argument<'_>> = vec![(&shelf, Type::TEXT), (&name, Type::TEXT)];
         let text = value.map(Json::as_str);
         let sql = match &text {
@@ -159,7 +181,7 @@ impl Inner {
             }
             None => include_str!("record_delete.sql"),
         };
-        self.database.query(sql, &arguments).await.map(drop)
+        self.written_down(entry, sql, &arguments, always).await.map(drop)
     }
 
     /// One number.
@@ -299,19 +321,20 @@ const LIVE: Part = Part {
          WHERE s.seq BETWEEN r.lowest AND r.highest AND r.seq = s.seq AND r.attempt = s.attempt LIMIT 1)",
         "s.due_at",
     ],
-    waits: "CASE WHEN s.line IS NOT NULL THEN 'held' WHEN s.held THEN 'order' ELSE s.reason END, s.last_delay_ms",
+    waits: "CASE WHEN s.line IS NOT NULL THEN 'held' WHEN s.held THEN 'order' ELSE s.reason END, s.last_delay_ms, \
+         s.in_line_ms",
     end: "NULL::bigint, NULL::text, NULL::text",
 };
 const DONE: Part = Part {
     table: "done",
     when: ["NULL::bigint", "0::bigint"],
-    waits: "NULL::text, NULL::bigint",
+    waits: "NULL::text, NULL::bigint, NULL::bigint",
     end: "s.finished_at, CASE WHEN s.cancelled THEN 'cancelled' ELSE 'succeeded' END, NULL::text",
 };
 const DEAD: Part = Part {
     table: "dead",
     when: ["NULL::bigint", "0::bigint"],
-    waits: "NULL::text, NULL::bigint",
+    waits: "NULL::text, NULL::bigint, NULL::bigint",
     end: "s.finished_at, 'dead', s.why",
 };
 

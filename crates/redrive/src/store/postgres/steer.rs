@@ -9,7 +9,7 @@ use super::Inner;
 use super::codec::{job_json, note_json, only, tally_json};
 use super::database::Argument;
 use super::fault::Fault;
-use super::operations::{uuid_of, written};
+use super::operations::{always, uuid_of, written};
 use crate::clock::Timestamp;
 use crate::job::{Job, JobId, State, StateName};
 use crate::machine::{self, Command, Steer};
@@ -132,7 +132,7 @@ impl Inner {
                     item["to_state"] = json!("again");
                     item["at"] = json!(due_at.as_millis());
                     item["reason"] = json!(reason.as_str());
-                    item["deadline"] = json!(next.expires_with(&next.ledger).map(Timestamp::as_millis));
+                    item["deadline"] = json!(next.buried_with(&next.ledger).map(Timestamp::as_millis));
                 }
                 _ => {
                     let policy = self.names.policy_id(&self.database, &next.policy).await?;
@@ -207,9 +207,8 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) async fn pause(&self, queue: &str, paused: bool) -> Result<(), Fault> {
-        let pause = include_str!("pause.sql");
-        self.database.query(pause, &[(&queue, Type::TEXT), (&paused, Type::BOOL)]).await?;
-        Ok(())
+    pub(super) async fn pause(&self, queue: &str, paused: bool, entry: Option<&Audit>) -> Result<(), Fault> {
+        let arguments: [Argument<'_>; 2] = [(&queue, Type::TEXT), (&paused, Type::BOOL)];
+        self.written_down(entry, include_str!("pause.sql"), &arguments, always).await.map(drop)
     }
 }

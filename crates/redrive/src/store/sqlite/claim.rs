@@ -56,7 +56,7 @@ impl Found {
         let name = |column| -> rusqlite::Result<Option<Arc<str>>> {
             Ok(row.get_ref(column)?.as_str_or_null().ok().flatten().map(Into::into))
         };
-        let (ordering_key, destination) = (name(12)?, name(13)?);
+        let (ordering_key, destination) = (name(13)?, name(14)?);
         Ok(Found { standing: Standing::read(row)?, ordering_key, destination })
     }
 
@@ -161,8 +161,8 @@ impl Core {
             }
         }
         *room -= over.len();
-        for found in over {
-            self.leave_line(&found)?;
+        for mut found in over {
+            self.leave_line(&mut found, taking.now)?;
             self.take(queue, &found, taking);
         }
         Ok(())

@@ -18,7 +18,7 @@ const CACHE_MAX: usize = 4_096;
 
 /// The columns that say where a job stands, as [`Standing::read`] expects them.
 pub(super) const STANDING: &str = "live.seq, live.due_at, live.attempt, live.failures, live.crashes, live.snoozes, \
-    live.holds, live.interruptions, live.generation, live.reason, live.last_delay_ms, live.held";
+    live.holds, live.interruptions, live.generation, live.reason, live.last_delay_ms, live.held, live.in_line_ms";
 /// The columns that say what a job is, as [`Names::job`] expects them.
 pub(super) const CONTENT: &str = "jobs.id, jobs.kind, jobs.queue, jobs.priority, jobs.policy, jobs.created_at, \
     jobs.checksum, jobs.external, jobs.unique_key, jobs.ordering_key, jobs.destination, jobs.parent, jobs.labels, \
@@ -32,10 +32,11 @@ pub(super) struct Standing {
     pub(super) ledger: Ledger,
     reason: Reason,
     last_delay: Option<Duration>,
+    in_line_ms: i64,
 }
 
 impl Standing {
-    /// From the first twelve columns.
+    /// From the first thirteen columns.
     pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Standing> {
         let reason = match row.get::<_, i64>(11)? {
             0 => {
@@ -59,7 +60,13 @@ impl Standing {
             },
             reason,
             last_delay: row.get::<_, Option<i64>>(10)?.map(millis),
+            in_line_ms: row.get::<_, Option<i64>>(12)?.unwrap_or(0),
         })
+    }
+
+    /// It has left the line of its destination.
+    pub(super) fn leave_line(&mut self, now: Timestamp) {
+        self.in_line_ms += (now.as_millis() - self.due_at).max(0);
     }
 }
 
@@ -149,7 +156,7 @@ impl Names {
         let Ok(kind) = row.get_ref(from + 1)?.as_str() else { return Ok(None) };
         let Ok(payload) = row.get_ref(from + 17)?.as_str() else { return Ok(None) };
         let Some(mut extras) = extras(row, from + 8)? else { return Ok(None) };
-        extras.last_delay = standing.last_delay;
+        (extras.last_delay, extras.in_line) = (standing.last_delay, millis(standing.in_line_ms));
         let job = Job {
             id,
             seq: standing.seq,
@@ -193,6 +200,7 @@ fn extras(row: &Row<'_>, from: usize) -> Result<Option<Extras>, Fault> {
         timeout: number(from + 7)?.map(millis),
         revived_at: number(from + 8)?.map(Timestamp::from_millis),
         last_delay: None,
+        in_line: Duration::ZERO,
     }))
 }
 

@@ -33,6 +33,8 @@ pub(super) struct Core {
     pub(super) keys_running: HashMap<(i64, Arc<str>), u32>,
     pub(super) gates: SharedGates,
     pub(super) lines: Lines,
+    /// By queue: whose line had its turn last.
+    pub(super) line_turns: BTreeMap<i64, Arc<str>>,
     /// What the database had seen of others' commits when it was last read.
     pub(super) seen: i64,
     /// Where the sweep of finished jobs goes on.
@@ -185,6 +187,7 @@ impl Core {
             keys_running: HashMap::new(),
             gates,
             lines: Lines::new(),
+            line_turns: BTreeMap::new(),
             seen: 0,
             swept: 0,
             woke: false,

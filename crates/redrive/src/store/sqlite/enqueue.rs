@@ -279,7 +279,7 @@ fn insert_live(conn: &Connection, job: &Job, queue: i64, seq: i64) -> Result<i64
         // The most common reason is the absence of one: a shorter row.
         (reason != Reason::Scheduled).then(|| reason.as_str()),
         extras.last_delay.map(as_millis),
-        job.expires_at().map(Timestamp::as_millis),
+        job.buried_at().map(Timestamp::as_millis),
         extras.ordering_key.as_deref(),
         extras.destination.as_deref(),
     ])?;

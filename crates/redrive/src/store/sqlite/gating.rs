@@ -123,18 +123,25 @@ impl Core {
     ) -> Result<(), Fault> {
         let ready = |line: &Line| line.next_at.is_none_or(|at| at <= taking.now);
         let lines = self.lines.range((queue, "".into())..(queue + 1, "".into()));
-        let names: Vec<Arc<str>> =
+        let mut names: Vec<Arc<str>> =
             lines.filter(|(_, line)| ready(line)).map(|((_, name), _)| name.clone()).collect();
         let count = names.len();
+        // In turns: with whoever comes after the last that went.
+        let last = self.line_turns.get(&queue);
+        let behind = names.partition_point(|name| last.is_some_and(|last| name <= last));
+        names.rotate_left(behind);
         for (index, name) in names.into_iter().enumerate() {
             if *room == 0 {
                 break;
             }
             // Each gets its share, and what the ones before it left.
-            let mut share = (*room / (count - index)).max(1);
-            *room -= share;
+            let most = (*room / (count - index)).max(1);
+            let mut share = most;
             self.take_from_line(queue, &name, on_retry, &mut share, taking)?;
-            *room += share;
+            *room -= most - share;
+            if share < most {
+                self.line_turns.insert(queue, name);
+            }
         }
         Ok(())
     }
@@ -155,7 +162,7 @@ impl Core {
         let before = *room;
         let mut blocked = None;
         let mut left = false;
-        for found in found {
+        for mut found in found {
             if (found.is_suspect() && !taking.suspect) || !self.is_among(&taking.kinds, found.seq())? {
                 left = true;
                 continue;
@@ -171,7 +178,7 @@ impl Core {
                 left = true;
                 break;
             }
-            self.leave_line(&found)?;
+            self.leave_line(&mut found, taking.now)?;
             *room -= 1;
             taking.suspect &= !found.is_suspect();
             self.take(queue, &found, taking);
@@ -187,9 +194,12 @@ impl Core {
     }
 
     /// What runs stands in no line.
-    pub(super) fn leave_line(&self, found: &Found) -> Result<(), Fault> {
+    pub(super) fn leave_line(&self, found: &mut Found, now: Timestamp) -> Result<(), Fault> {
         if found.destination.is_some() {
-            self.conn.prepare_cached(include_str!("line_leave.sql"))?.execute([found.seq()])?;
+            let mut statement = self.conn.prepare_cached(include_str!("line_leave.sql"))?;
+            if statement.execute([found.seq(), now.as_millis()])? == 1 {
+                found.standing.leave_line(now);
+            }
         }
         Ok(())
     }
@@ -218,7 +228,12 @@ impl Core {
         Ok(observed)
     }
 
-    fn tell(&mut self, to: &Arc<str>, word: Word, now: Timestamp) -> Result<Option<Change>, Fault> {
+    pub(super) fn tell(
+        &mut self,
+        to: &Arc<str>,
+        word: Word,
+        now: Timestamp,
+    ) -> Result<Option<Change>, Fault> {
         let change = lock(&self.gates).tell(to, word, now);
         self.gate_changed(to, JobId::default(), change.as_ref())?;
         Ok(change)

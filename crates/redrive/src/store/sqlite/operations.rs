@@ -9,10 +9,12 @@ use super::core::{Core, SharedRunning};
 use super::{Fault, SqliteStore, enqueue};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
+use crate::gate::Change;
 use crate::job::{Job, JobId, State};
 use crate::machine::Command;
 use crate::operate::{
-    AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Steps,
+    AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Setting,
+    Steps,
 };
 use crate::stats::Activity;
 use crate::store::operations::{Operations, not_there};
@@ -52,6 +54,16 @@ impl Operations for SqliteStore {
         self.writer.call(change).await
     }
 
+    async fn set_audited(&self, setting: &Setting, now: Timestamp, entry: &Audit) -> Result<Option<Change>> {
+        let (setting, entry) = (setting.clone(), entry.clone());
+        let change = move |core: &mut Core| {
+            let changed = core.set(&setting, now)?;
+            core.audit(&entry)?;
+            Ok(changed)
+        };
+        self.writer.call(change).await
+    }
+
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {
         let filter = filter.clone();
         self.read(move |conn, _, _| audited(conn, &filter)).await
@@ -66,9 +78,14 @@ impl Operations for SqliteStore {
         self.read(move |conn, _, _| notices(conn, after, limit)).await
     }
 
-    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp) -> Result<Job> {
-        let edit = edit.clone();
-        self.writer.call(move |core| core.edit(id, &edit, now)).await
+    async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp, entry: Option<&Audit>) -> Result<Job> {
+        let (edit, entry) = (edit.clone(), entry.cloned());
+        let change = move |core: &mut Core| {
+            let job = core.edit(id, &edit, now)?;
+            entry.iter().try_for_each(|entry| core.audit(entry))?;
+            Ok(job)
+        };
+        self.writer.call(change).await
     }
 
     async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>> {
@@ -256,7 +273,8 @@ impl Core {
             self.conn.prepare_cached(include_str!("edit_live.sql"))?.execute(params![
                 job.seq,
                 next.priority,
-                next.extras().destination.as_deref()
+                next.extras().destination.as_deref(),
+                next.buried_at().map(Timestamp::as_millis),
             ])?;
             let bands = &mut self.queue(queue).bands;
             let old = bands.entry(job.priority).or_default();
@@ -269,6 +287,16 @@ impl Core {
         self.conn.prepare_cached(include_str!("edits_trim.sql"))?.execute(params![job.seq, EDITS_MAX])?;
         self.note(Some(Activity::edited(&next, &edit.by, now)))?;
         Ok(next)
+    }
+
+    fn set(&mut self, setting: &Setting, now: Timestamp) -> Result<Option<Change>, Fault> {
+        match setting {
+            Setting::Queue { name, paused } => self.pause(name, *paused)?,
+            Setting::Held(held) => self.hold(*held)?,
+            Setting::Destination { name, word } => return self.tell(name, *word, now),
+            Setting::Record { shelf, name, value } => self.keep(shelf, name, value.as_ref())?,
+        }
+        Ok(None)
     }
 
     fn hold(&mut self, held: bool) -> Result<(), Fault> {

@@ -1,5 +1,6 @@
 //! Looking: one job, lists, the activity log. Works on any connection, and never writes.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::PoisonError;
 
@@ -46,9 +47,9 @@ pub(super) fn list(
     while paged.jobs.len() < page.limit
         && let Some(row) = rows.next()?
     {
-        let Some(mut job) = names.job(conn, row, 12, Standing::read(row)?)? else { continue };
+        let Some(mut job) = names.job(conn, row, 13, Standing::read(row)?)? else { continue };
         let run = running.read().unwrap_or_else(PoisonError::into_inner).0.get(&job.seq).copied();
-        job.state = match (final_state(row, 30)?, run) {
+        job.state = match (final_state(row, 31)?, run) {
             (Some(state), _) => state,
             (None, Some(run)) if run.attempt == job.ledger.attempt => State::Running { since: run.since },
             (None, _) => job.state,
@@ -164,17 +165,7 @@ pub(super) fn get(
     let mut rows = statement.query([job.seq])?;
     let mut attempts = Vec::new();
     while let Some(row) = rows.next()? {
-        let failure: Option<String> = row.get(4)?;
-        attempts.push(AttemptRecord {
-            attempt: row.get(0)?,
-            started_at: Timestamp::from_millis(row.get(1)?),
-            ended_at: Timestamp::from_millis(row.get(2)?),
-            ending: Ending::parse(&row.get::<_, String>(3)?).unwrap_or(Ending::Failed),
-            failure: failure.and_then(|json| serde_json::from_str(&json).ok()),
-            fingerprint: row.get(7)?,
-            rule: row.get(5)?,
-            next_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_millis),
-        });
+        attempts.push(attempt(row)?);
     }
     let output: Option<Option<String>> = conn
         .prepare_cached("SELECT output FROM redrive_done WHERE seq = ?1")?
@@ -182,6 +173,34 @@ pub(super) fn get(
         .optional()?;
     let output = output.flatten().map(|text| Json::trusted(&text));
     Ok(Some(JobDetail { job, attempts, output }))
+}
+
+fn attempt(row: &rusqlite::Row<'_>) -> rusqlite::Result<AttemptRecord> {
+    let failure: Option<String> = row.get(4)?;
+    Ok(AttemptRecord {
+        attempt: row.get(0)?,
+        started_at: Timestamp::from_millis(row.get(1)?),
+        ended_at: Timestamp::from_millis(row.get(2)?),
+        ending: Ending::parse(&row.get::<_, String>(3)?).unwrap_or(Ending::Failed),
+        failure: failure.and_then(|json| serde_json::from_str(&json).ok()),
+        fingerprint: row.get(7)?,
+        rule: row.get(5)?,
+        next_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_millis),
+    })
+}
+
+/// The last failed attempt of each of these.
+pub(super) fn last_failed(
+    conn: &Connection,
+    jobs: &[(i64, JobId)],
+) -> Result<BTreeMap<JobId, AttemptRecord>, Fault> {
+    let mut statement = conn.prepare_cached(include_str!("last_failed.sql"))?;
+    let mut failed = BTreeMap::new();
+    for (seq, id) in jobs {
+        let last = statement.query_row([seq], attempt).optional()?;
+        failed.extend(last.map(|attempt| (*id, attempt)));
+    }
+    Ok(failed)
 }
 
 /// The records of a shelf.

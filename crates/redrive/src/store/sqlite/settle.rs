@@ -183,7 +183,7 @@ impl Core {
             interruptions,
             reason,
             transition.delay.map(as_millis),
-            job.expires_with(&transition.ledger).map(Timestamp::as_millis),
+            job.buried_with(&transition.ledger).map(Timestamp::as_millis),
         ])?;
         self.no_longer_running(queue, job);
         self.in_scan(queue, job.priority, due_at.as_millis(), job.seq);

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
-use super::kit::{BACKOFF, Held, Kit, LEASE, QUEUE, failure, ids, mail};
+use super::kit::{BACKOFF, Held, Kit, LEASE, QUEUE, failure, ids, mail, policy};
 use crate::clock::Timestamp;
 use crate::gate::{Blame, Limits, PROBE_PATIENCE, Phase, Rate, Report, Rules, Seen, Why, Word};
 use crate::job::{JobId, NewJob, Reason, State, StateName};
 use crate::machine::Command;
+use crate::operate::Edit;
 use crate::outcome::Outcome;
+use crate::policy::GiveUp;
 use crate::span::{millis, mins, secs};
 use crate::store::{Claim, Destination, Observed, Store};
 
@@ -270,6 +272,50 @@ pub async fn what_is_held_can_be_cancelled_hurried_and_run_out_of_time(store: Ar
     assert_eq!(door(&kit).await.map(|door| door.held), Some(1));
 }
 
+pub async fn held_time_that_does_not_count_moves_the_deadline(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let counted = policy().deadline(mins(1));
+    let patient = kit.put(call(1).policy(counted.clone().except_while_held())).await;
+    let strict = kit.put(call(2).policy(counted)).await;
+    let begin = kit.now;
+    tell(&kit, Word::Down).await;
+    assert!(claim_all(&mut kit).await.is_empty());
+    kit.advance(mins(10));
+    let over = claim_all(&mut kit).await;
+    assert_eq!(ids(&over), [strict], "to be buried");
+    kit.end(&over[0], Outcome::Expired).await;
+    assert_eq!(kit.job(patient).await.expires_at(), Some(begin + mins(1)), "as it was, until it is let go");
+    tell(&kit, Word::Up).await;
+    kit.advance(secs(1));
+    let let_go = kit.now;
+    let held = kit.claim_one().await;
+    assert_eq!((held.0.job, held.1.expires_at()), (patient, Some(let_go + mins(1))));
+    assert_eq!(kit.job(patient).await.expires_at(), Some(let_go + mins(1)), "for everybody");
+    kit.end(&held, failure()).await;
+    assert_eq!(kit.job(patient).await.expires_at(), Some(let_go + mins(1)), "and from now on");
+    kit.advance(mins(1));
+    let held = kit.claim_one().await;
+    assert!(held.1.expires_at().is_some_and(|at| at <= kit.now), "its own waits count");
+    kit.end(&held, failure()).await;
+    assert!(matches!(kit.state(patient).await, State::Dead { why: GiveUp::Expired, .. }));
+}
+
+pub async fn a_policy_that_comes_later_decides_whether_held_time_counts(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let limited = policy().deadline(mins(1));
+    let saved = kit.put(call(1).policy(limited.clone())).await;
+    let lost = kit.put(call(2).policy(limited.clone().except_while_held())).await;
+    tell(&kit, Word::Down).await;
+    assert!(claim_all(&mut kit).await.is_empty());
+    for (id, policy) in [(saved, limited.clone().except_while_held()), (lost, limited)] {
+        let edit = Edit { policy: Some(Arc::new(policy)), by: "a test".into(), ..Default::default() };
+        kit.store.operations().edit(id, &edit, kit.now).await.expect("it can be corrected");
+    }
+    assert!(claim_all(&mut kit).await.is_empty());
+    kit.advance(mins(1));
+    assert_eq!(ids(&claim_all(&mut kit).await), [lost]);
+}
+
 pub async fn what_waits_after_a_failure_is_due_when_it_is_hurried(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let [failed, scheduled] = [kit.put(call(1)).await, kit.put(call(2).after(mins(5))).await];
@@ -302,13 +348,13 @@ pub async fn a_job_that_gets_another_destination_leaves_the_line(store: Arc<dyn 
     let [moved, stays] = [kit.put(call(1)).await, kit.put(call(2)).await];
     tell(&kit, Word::Down).await;
     assert!(claim_all(&mut kit).await.is_empty());
-    let edit = crate::operate::Edit {
+    let edit = Edit {
         destination: Some("other.example.org".into()),
         labels: Some([("fixed".to_owned(), "yes".to_owned())].into()),
         by: "a test".into(),
         ..Default::default()
     };
-    kit.store.operations().edit(moved, &edit, kit.now).await.expect("it can be corrected");
+    kit.store.operations().edit(moved, &edit, kit.now, None).await.expect("it can be corrected");
     assert_eq!(ids(&claim_all(&mut kit).await), [moved]);
     assert_eq!(kit.name(stays).await, StateName::Waiting);
 }

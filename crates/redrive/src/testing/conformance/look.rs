@@ -121,6 +121,31 @@ pub async fn jobs_can_be_found_by_the_fingerprint_of_their_last_failure(store: A
     assert_eq!(kit.list(&of(failure())).await, [steady], "a snooze is no failure and hides none");
 }
 
+pub async fn the_last_failure_of_each_of_many_is_known(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let (twice, fresh, well) = (kit.put(mail(1)).await, kit.put(mail(2)).await, kit.put(mail(3)).await);
+    let fail = |message: &str| Outcome::Failed(Failure::retry(message));
+    let held = kit.claim(3).await;
+    kit.end(&held[0], fail("first")).await;
+    kit.end(&held[1], Outcome::Snooze(BACKOFF)).await;
+    kit.end(&held[2], Outcome::Done(None)).await;
+    kit.advance(BACKOFF);
+    let held = kit.claim(1).await;
+    assert_eq!(held[0].0.job, twice);
+    kit.end(&held[0], fail("second")).await;
+    let jobs = [kit.job(twice).await, kit.job(fresh).await, kit.job(well).await];
+    let failed = kit.store.last_failed(&jobs).await.expect("failures can be read");
+    let messages: Vec<_> = failed
+        .iter()
+        .map(|(id, attempt)| (*id, attempt.failure.as_ref().map(|of| of.message.as_str())))
+        .collect();
+    assert_eq!(messages, [(twice, Some("second"))]);
+    assert_eq!(
+        failed[&twice],
+        kit.store.get(twice).await.expect("it can be read").expect("it is there").attempts[1]
+    );
+}
+
 pub async fn dead_jobs_are_grouped_by_what_they_died_of(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let began = kit.now;

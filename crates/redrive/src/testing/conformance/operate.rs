@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::kit::{BACKOFF, Kit, failure, fatal, mail, refused};
 use crate::clock::Timestamp;
 use crate::error::ErrorKind;
+use crate::gate::Word;
 use crate::job::{JobId, Json, StateName};
 use crate::machine::Command;
-use crate::operate::{Audit, AuditFilter, Edit, MINUTE, Notice, Point, Steps};
+use crate::operate::{Audit, AuditFilter, Edit, MINUTE, Notice, Point, Setting, Steps};
 use crate::outcome::Outcome;
 use crate::policy::Policy;
 use crate::queue::Retention;
@@ -134,6 +135,42 @@ pub async fn a_change_is_written_down_with_what_it_does_and_not_where_nothing_ca
     assert_eq!(names, [StateName::Cancelled, StateName::Waiting]);
 }
 
+pub async fn what_is_set_is_written_down_with_it(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let (job, _) = (kit.put(mail(1)).await, kit.put(mail(2)).await);
+    let operations = kit.store.operations();
+    let value = Json::of(&7).expect("a number is JSON");
+    let settings = [
+        Setting::Queue { name: "default".into(), paused: true },
+        Setting::Held(true),
+        Setting::Destination { name: "api".into(), word: Word::Pause },
+        Setting::Record { shelf: "s".into(), name: "n".into(), value: Some(value.clone()) },
+        Setting::Record { shelf: "s".into(), name: "gone".into(), value: None },
+    ];
+    let mut entries = Vec::new();
+    for (number, setting) in settings.iter().enumerate() {
+        let entry = entry(&format!("r{number}"), None, kit.now);
+        operations.set_audited(setting, kit.now, &entry).await.expect("it can be set");
+        entries.insert(0, entry);
+    }
+    let edited = entry("edit", Some(job), kit.now);
+    operations.edit(job, &another(5), kit.now, Some(&edited)).await.expect("it can be corrected");
+    let refused_edit = entry("refused", Some(job), kit.now);
+    let nothing = Edit { by: "ops".into(), ..Edit::default() };
+    refused(operations.edit(job, &nothing, kit.now, Some(&refused_edit)).await);
+    entries.insert(0, edited);
+    let all = AuditFilter { limit: 10, ..AuditFilter::default() };
+    let found = operations.audited(&all).await.expect("entries can be read");
+    assert_eq!(found.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>(), entries);
+    assert!(operations.is_held().await.expect("it can be asked"));
+    operations.hold(false).await.expect("it can go on");
+    assert!(kit.claim(2).await.is_empty(), "the queue is stopped");
+    let destinations = kit.store.destinations().list(kit.now).await.expect("they can be listed");
+    assert!(destinations.iter().any(|one| &*one.name == "api" && one.gate.paused));
+    let records = kit.store.records("s").await.expect("records can be read");
+    assert_eq!(records, [("n".to_owned(), value)]);
+}
+
 pub async fn a_notice_is_kept_once_however_many_notice_it(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let job = kit.put(mail(1)).await;
@@ -177,9 +214,9 @@ pub async fn a_waiting_job_can_be_corrected_and_remembers_what_it_was(store: Arc
     let id = kit.put(mail(2).label("a", "1")).await;
     let before = kit.job(id).await;
     let now = kit.now;
-    kit.store.operations().edit(id, &another(5), now).await.expect("a waiting job can be corrected");
+    kit.store.operations().edit(id, &another(5), now, None).await.expect("a waiting job can be corrected");
     let priority = Edit { priority: Some(8), by: "ops".into(), ..Edit::default() };
-    kit.store.operations().edit(id, &priority, now).await.expect("it can be corrected again");
+    kit.store.operations().edit(id, &priority, now, None).await.expect("it can be corrected again");
     let job = kit.job(id).await;
     assert_eq!(
         (job.payload.as_str(), job.priority, &*job.policy),
@@ -207,7 +244,7 @@ pub async fn a_dead_job_can_be_corrected_and_brought_back(store: Arc<dyn Store>)
     let held = kit.claim(1).await;
     kit.end(&held[0], fatal()).await;
     let now = kit.now;
-    kit.store.operations().edit(id, &another(5), now).await.expect("a dead job can be corrected");
+    kit.store.operations().edit(id, &another(5), now, None).await.expect("a dead job can be corrected");
     assert_eq!(kit.job(id).await.state.name(), crate::StateName::Dead);
     kit.steer(Command::Redrive, id).await;
     let held = kit.claim(1).await;
@@ -224,15 +261,18 @@ pub async fn what_runs_or_has_succeeded_is_not_corrected(store: Arc<dyn Store>) 
     kit.end(&held[1], Outcome::Done(None)).await;
     let now = kit.now;
     for id in [one, two] {
-        let answer = kit.store.operations().edit(id, &another(5), now).await;
+        let answer = kit.store.operations().edit(id, &another(5), now, None).await;
         assert_eq!(refused(answer), ErrorKind::Conflict);
         assert_ne!(kit.job(id).await.payload.as_str(), "5");
     }
     let nothing = Edit { by: "ops".into(), ..Edit::default() };
     let waiting = kit.put(mail(3)).await;
-    assert_eq!(refused(kit.store.operations().edit(waiting, &nothing, now).await), ErrorKind::Invalid);
+    assert_eq!(refused(kit.store.operations().edit(waiting, &nothing, now, None).await), ErrorKind::Invalid);
     let nobody = JobId::new(now, 999, &mut crate::clock::Rng::seeded(9));
-    assert_eq!(refused(kit.store.operations().edit(nobody, &another(5), now).await), ErrorKind::NotFound);
+    assert_eq!(
+        refused(kit.store.operations().edit(nobody, &another(5), now, None).await),
+        ErrorKind::NotFound
+    );
 }
 
 pub async fn a_held_store_hands_out_nothing_until_it_goes_on(store: Arc<dyn Store>) {

@@ -13,7 +13,7 @@ use crate::gate::Grant;
 use crate::job::Job;
 
 /// Gates that one claim is told of.
-const OFFERS_MAX: usize = 200;
+pub(super) const OFFERS_MAX: usize = 200;
 
 /// What a claim is told.
 pub(in super::super) struct Offers {
@@ -63,7 +63,7 @@ impl Turns {
 
     /// The turn of the next job of a claim, if it is later than now. What is out of time calls nobody.
     pub(in super::super) fn next(&mut self, job: &Job, now: Timestamp) -> Option<Timestamp> {
-        let over = job.expires_at().is_some_and(|at| at <= now);
+        let over = job.buried_at().is_some_and(|at| at <= now);
         let destination = job.extras().destination.as_ref().filter(|_| !over)?;
         self.0.get_mut(destination)?.pop_front().filter(|turn| *turn > now)
     }
@@ -72,23 +72,25 @@ impl Turns {
 impl Gating {
     /// What to tell a claim.
     pub(in super::super) fn offers(&self, now: Timestamp, ahead: Duration) -> Offers {
-        let mut seens = self.lock();
+        let seens = self.lock();
         let (mut offers, mut grants) = (Vec::new(), BTreeMap::new());
         let mut names: Vec<Arc<str>> = seens.lines.keys().cloned().collect();
-        if names.len() < OFFERS_MAX {
+        // In turns: with whoever comes after the last that went.
+        let behind = names.partition_point(|name| *name <= seens.turn);
+        names.rotate_left(behind);
+        let lines = names.len();
+        if lines < OFFERS_MAX {
             let active =
                 seens.known.iter().filter(|(name, known)| known.active && !seens.lines.contains_key(*name));
             let active: Vec<Arc<str>> = active.take(OFFERS_MAX).map(|(name, _)| name.clone()).collect();
             names.extend(active);
-        } else {
-            seens.turn = seens.turn.wrapping_add(OFFERS_MAX / 2) % names.len();
-            names.rotate_left(seens.turn);
         }
-        for name in names {
+        for (place, name) in names.into_iter().enumerate() {
             if offers.len() == OFFERS_MAX {
                 break;
             }
-            if let Some((offer, grant)) = seens.offer(&name, now, ahead) {
+            if let Some((mut offer, grant)) = seens.offer(&name, now, ahead) {
+                (offer["turn"], offer["waits"]) = (offers.len().into(), (place < lines).into());
                 offers.push(offer);
                 grants.insert(name, grant);
             }

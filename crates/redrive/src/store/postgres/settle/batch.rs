@@ -167,7 +167,7 @@ impl Batch {
             return;
         }
         let extras = job.extras();
-        let expires = job.expires_with(&transition.ledger);
+        let expires = job.buried_with(&transition.ledger);
         if goes_on {
             let next = self.go_on(*lease, queue, transition, *ended_at, expires);
             self.remember(*lease, transition, (*started_at, *ended_at), next);
