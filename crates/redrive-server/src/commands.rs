@@ -94,7 +94,8 @@ fn read_from(text: &str, what: &str) -> Done<String> {
         (_, Some(path)) => std::fs::read_to_string(path),
         _ => Ok(text.to_owned()),
     };
-    read.map_err(|error| Trouble::new(Exit::Failed, format!("{what} cannot be read from {text}: {error}")))
+    let place = text.strip_prefix('@').unwrap_or(text);
+    read.map_err(|error| Trouble::new(Exit::Failed, format!("{what} cannot be read from {place}: {error}")))
 }
 
 /// `NAME=VALUE`.

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    Audit, Claim, ClaimId, Edit, Failure, Filter, HolderId, Job, JobId, Json, Lease, Limits, MemoryStore, NewJob,
-    OnRetry, Outcome, Page, Policy, PostgresOptions, PostgresStore, Queue, Rate, Renewal, Rng, Rules, Setting, Settled,
-    Settlement, SqliteStore, StateName, Store, Timestamp, Want, Word, admit, secs, settle,
+    Audit, Claim, ClaimId, Edit, Failure, Filter, HolderId, Job, JobId, Json, Lease, Limits, MemoryStore,
+    NewJob, OnRetry, Outcome, Page, Policy, PostgresOptions, PostgresStore, Queue, Rate, Renewal, Rng, Rules,
+    Setting, Settled, Settlement, SqliteStore, StateName, Store, Timestamp, Want, Word, admit, secs, settle,
 };
 use redrive_testbed::{Database, PgBouncer};
 use tempfile::TempDir;

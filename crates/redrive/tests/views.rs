@@ -265,6 +265,18 @@ ORDER BY scheduled_at;";
     assert_eq!(world.find(sql).await, ["ready", "retry soon"]);
 }
 
+/// "Average retry delay" and "Retries by strategy" of the document's metrics.
+async fn s2_41_and_s2_42_delays_are_averaged_and_retries_counted_by_strategy(world: &World) {
+    let sql = "SELECT retry_strategy, COUNT(*) AS n, AVG(COALESCE(delay_seconds, initial_delay_seconds)) AS delay
+             FROM retry_schedules GROUP BY retry_strategy ORDER BY retry_strategy";
+    let rows = world.query(sql).await;
+    let counts: Vec<_> = rows.iter().map(|row| (value(row, "retry_strategy"), value(row, "n"))).collect();
+    let expected = [("custom", "1"), ("exponential_backoff", "1"), ("fixed_delay", "5"), ("immediate", "1")];
+    assert_eq!(counts, expected);
+    let delay = |at: usize| value(&rows[at], "delay").parse::<f64>().unwrap();
+    assert_eq!((delay(1), delay(2), delay(3)), (60.0, 600.0, 0.0));
+}
+
 async fn s2_46_failed_retries_come_newest_first(world: &World) {
     let sql = "SELECT * FROM retry_schedules
 WHERE status = 'failed'

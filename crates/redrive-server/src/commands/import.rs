@@ -4,6 +4,7 @@ mod resilience4j;
 mod settings;
 
 use clap::{Args, Subcommand, ValueEnum};
+use redrive::Policy;
 use redrive_server::printable;
 use serde_json::{Value, json};
 
@@ -63,16 +64,20 @@ pub(crate) fn run(command: ImportCommand) -> Done {
         out::answer(&json!({ "policies": policies, "notes": notes }).to_string());
         return Ok(());
     }
-    for (name, policy) in &policies {
-        let value = serde_json::to_value(policy).unwrap_or_default();
-        out::answer(&format!("[policies.{}]", Value::from(name.as_str())));
-        for (key, value) in value.as_object().into_iter().flatten() {
-            out::answer(&format!("{key} = {}", toml(value)));
-        }
-        out::answer("");
-    }
+    let tables: Vec<String> = policies.iter().map(|(name, policy)| table(name, policy)).collect();
+    out::answer(&tables.join("\n\n"));
     notes.iter().for_each(|note| out::note(&printable(note)));
     Ok(())
+}
+
+/// A policy as it stands in redrive.toml.
+fn table(name: &str, policy: &Policy) -> String {
+    let value = serde_json::to_value(policy).unwrap_or_default();
+    let mut lines = vec![format!("[policies.{}]", Value::from(name))];
+    lines.extend(
+        value.as_object().into_iter().flatten().map(|(key, value)| format!("{key} = {}", toml(value))),
+    );
+    lines.join("\n")
 }
 
 /// A value on one line, as TOML writes it.
@@ -85,5 +90,27 @@ fn toml(value: &Value) -> String {
             format!("{{ {} }}", fields.join(", "))
         }
         plain => plain.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redrive_server::config::{self, Sources};
+
+    #[test]
+    fn what_the_guide_shows_is_what_is_printed_and_can_be_configured() {
+        let guide = include_str!("../../../../docs/guides/from-resilience4j.md");
+        let block = |language: &str| {
+            let rest = guide.split(&format!("```{language}\n")).nth(1).unwrap();
+            rest.split("```").next().unwrap().trim_end()
+        };
+        let imported = resilience4j::import(&Settings::from_yaml(block("yaml")).unwrap());
+        let printed = table("orders", &imported.policies["orders"]);
+        assert_eq!(printed, block("toml"));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("redrive.toml");
+        std::fs::write(&file, printed).unwrap();
+        assert!(config::load(&Sources::none().file(&file)).is_ok());
     }
 }

@@ -105,7 +105,7 @@ async fn a_lease_is_renewed_as_time_passes_and_not_with_every_job() {
     let mut events = engine.events();
     let running = start(&engine);
     for n in 0..100 {
-        engine.enqueue(task(&format!("number {n}"))).await.unwrap();
+        engine.enqueue(task(format!("number {n}"))).await.unwrap();
         wait_for(&mut events, is_success).await;
         tokio::time::sleep(secs(1)).await;
     }

@@ -80,7 +80,8 @@ fn line_of(file: &FileState, rate: f64, now: Timestamp) -> Option<String> {
             Some(format!("{name} {amount}  {}/s{}", size(rate as u64), eta(left, rate)))
         }
         Phase::Retrying { at, why } => {
-            Some(format!("{name} retry {} in {}: {}", file.retries, rough(at.since(now)), printable(why)))
+            let when = if *at > now { format!("in {}", rough(at.since(now))) } else { "soon".to_owned() };
+            Some(format!("{name} retry {} {when}: {}", file.retries, printable(why)))
         }
         _ => None,
     }
@@ -177,6 +178,9 @@ mod tests {
         );
         assert!(lines[1].contains("retry 1 in 4s: answered 503\\n"), "{}", lines[1]);
         assert_eq!(lines[2], "1/3 files, 1 retried  5.0 MB  5.0 MB/s  3s left");
+        // It may still wait for a place.
+        let lines = bars.lines(&states(6 << 20), now + secs(5), 200);
+        assert!(lines[1].contains("retry 1 soon: answered 503"), "{}", lines[1]);
     }
 
     #[test]

@@ -309,7 +309,7 @@ pub async fn a_policy_that_comes_later_decides_whether_held_time_counts(store: A
     assert!(claim_all(&mut kit).await.is_empty());
     for (id, policy) in [(saved, limited.clone().except_while_held()), (lost, limited)] {
         let edit = Edit { policy: Some(Arc::new(policy)), by: "a test".into(), ..Default::default() };
-        kit.store.operations().edit(id, &edit, kit.now).await.expect("it can be corrected");
+        kit.store.operations().edit(id, &edit, kit.now, None).await.expect("it can be corrected");
     }
     assert!(claim_all(&mut kit).await.is_empty());
     kit.advance(mins(1));
