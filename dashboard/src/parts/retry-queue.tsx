@@ -5,7 +5,7 @@ import { Link } from "wouter";
 import { useCancel, useRetryNow } from "../api/actions";
 import { type Board, ordered, type Row, standing } from "../api/board";
 import { PENDING_MAX, useExplain, useJob, usePreview, useRetryBoard } from "../api/queries";
-import type { HeldBack } from "../api/schema";
+import type { HeldBack, RetryView } from "../api/schema";
 import { duration, visible } from "../format";
 import { type Key, kindName, type Translate, useWords } from "../i18n";
 import { useMay } from "../session";
@@ -71,7 +71,7 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       <div className="flex min-w-0 items-center gap-2">
         <RefreshCw aria-hidden className="size-3.5 shrink-0 text-faint" />
         <Link to={`/jobs/${item.id}`} className="link flex min-w-0 gap-1.5" title={item.taskId}>
-          <span className="cut max-w-40 font-medium sm:shrink-0">{kindName(t, item.taskType)}</span>
+          <span className="cut max-w-40 font-medium sm:shrink-0">{typeLabel(t, item)}</span>
           <span className="cut text-soft">
             {visible(item.taskId === item.id ? (item.destination ?? "") : item.taskId)}
           </span>
@@ -94,6 +94,11 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       </p>
     </div>
   );
+}
+
+/** What sort of work it is. Of what failed outside and was queued for its retries, what is not parsing is fetching. */
+function typeLabel(t: Translate, { taskType, queued }: RetryView): string {
+  return queued && taskType !== "parse" ? t("kind.metadata_fetch") : kindName(t, taskType);
 }
 
 /** What keeps a job back although it is due, in a sentence. */

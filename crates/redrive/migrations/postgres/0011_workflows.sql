@@ -53,9 +53,6 @@ SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_after bigint[];  v_at bigint[];
-    -- What is due before the cursor is found when everything is looked through, and that is not at once. Cursors stay a
-    -- tenth of a second behind, so this is never later than now.
-    v_seen CONSTANT bigint := (SELECT coalesce(max(c.due_at), 0) + 100 FROM redrive.cursors AS c);
 BEGIN
     IF cardinality(p_well) > 0 THEN
         PERFORM 1 FROM redrive.live AS l
@@ -68,12 +65,12 @@ BEGIN
             SELECT g.after, max(g.at) AS at FROM gone AS g GROUP BY g.after
         )
         SELECT array_agg(l.after), array_agg(l.at) INTO v_after, v_at FROM latest AS l;
-        UPDATE redrive.live AS l SET due_at = least(l.due_at, greatest(g.at, v_seen)), reason = NULL
+        UPDATE redrive.live AS l SET due_at = least(l.due_at, g.at), reason = NULL
         FROM unnest(v_after, v_at) AS g (seq, at)
         WHERE l.seq = g.seq AND NOT EXISTS (SELECT 1 FROM redrive.edges AS e WHERE e.after = g.seq);
     END IF;
     IF cardinality(p_badly) > 0 THEN
-        UPDATE redrive.live AS l SET due_at = least(l.due_at, greatest(x.at, v_seen)), reason = NULL
+        UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
         FROM (SELECT e.execution, max(b.at) AS at
               FROM unnest(p_badly, p_badly_at) AS b (seq, at) JOIN redrive.edges AS e ON e.before = b.seq
               GROUP BY e.execution) AS x

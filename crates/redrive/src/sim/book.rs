@@ -241,6 +241,7 @@ impl Book {
         let entry =
             self.jobs.get_mut(&id).ok_or_else(|| format!("job {id} was handed out and is not there"))?;
         entry.stands_in_line(job);
+        entry.leaves_line(job, now);
         let State::Waiting { due_at, .. } = entry.job.state else {
             return Err(format!("job {id} was handed out while it was {}", entry.job.state.name()));
         };

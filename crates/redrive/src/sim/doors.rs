@@ -208,6 +208,15 @@ impl Entry {
             *reason = Reason::Held;
         }
     }
+
+    /// Whether it was in that line until it was handed out now is too, and then for how long is known.
+    pub(super) fn leaves_line(&mut self, stored: &Job, now: Timestamp) {
+        let mut left = self.job.clone();
+        left.leave_line(now);
+        if left.extras().in_line == stored.extras().in_line {
+            self.job = left;
+        }
+    }
 }
 
 #[async_trait]
