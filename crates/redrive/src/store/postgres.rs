@@ -46,6 +46,9 @@ use crate::machine::{Admission, Command};
 use crate::queue::Retention;
 use crate::stats::Activity;
 
+/// Settlements are written by so many at once: one keeps one core of the database busy, and claims keep another half.
+const SETTLERS: usize = 2;
+
 /// A PostgreSQL database.
 pub struct PostgresStore {
     inner: Arc<Inner>,
@@ -231,10 +234,12 @@ impl Inner {
     async fn open(&self) -> std::result::Result<(), Fault> {
         self.refuse_forgetful_server().await?;
         migrate::migrate(&self.database).await?;
-        let days = include_str!("postgres/make_days.sql");
-        self.database.query(days, &[(&1i32, Type::INT4)]).await?;
+        // All of them now: later, whoever makes a table keeps everybody else waiting, and lets them plan anew.
+        self.make_days().await?;
         self.look_whether_held().await?;
-        time::set(self).await
+        time::set(self).await?;
+        tokio::try_join!(self.claims.connect(1), self.database.connect(SETTLERS))?;
+        Ok(())
     }
 
     /// A server that acknowledges what it has not written would make us promise what we cannot keep.
@@ -341,8 +346,7 @@ impl Store for PostgresStore {
     }
 
     fn settlers(&self) -> usize {
-        // One keeps one core of the database busy, and claims keep another half.
-        2
+        SETTLERS
     }
 
     async fn renew(&self, holder: HolderId, until: Timestamp) -> Result<Renewal> {

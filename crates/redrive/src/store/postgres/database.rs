@@ -40,6 +40,15 @@ impl Database {
         Ok(Database { pool })
     }
 
+    /// Opens so many connections, so that nothing has to wait for them later.
+    pub(super) async fn connect(&self, connections: usize) -> Result<(), Fault> {
+        let mut open = Vec::new();
+        for _ in 0..connections.min(self.pool.status().max_size) {
+            open.push(self.connection().await?);
+        }
+        Ok(())
+    }
+
     /// A connection for more than one statement.
     pub(super) async fn connection(&self) -> Result<Object, Fault> {
         Ok(self.pool.get().await?)

@@ -179,9 +179,14 @@ impl Inner {
         Ok(u64::try_from(forgotten).unwrap_or(0))
     }
 
+    /// Makes the tables of the next days.
+    pub(super) async fn make_days(&self) -> Result<(), Fault> {
+        self.database.query(include_str!("make_days.sql"), &[(&DAYS_AHEAD, Type::INT4)]).await.map(drop)
+    }
+
     /// Makes the tables of the next days, and drops those of which everything is over.
     async fn tend_days(&self, succeeded: i64, cancelled: i64) -> Result<(), Fault> {
-        self.database.query(include_str!("make_days.sql"), &[(&DAYS_AHEAD, Type::INT4)]).await?;
+        self.make_days().await?;
         let over = succeeded.min(cancelled);
         let days = self.database.query(include_str!("days_over.sql"), &[(&over, Type::INT8)]).await?;
         for day in days {
