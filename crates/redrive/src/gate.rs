@@ -8,11 +8,11 @@
 //! shuts it until then. What fails while it is shut, or on the ramp, costs its job nothing.
 
 mod change;
-mod dip;
 mod gates;
 mod grant;
 mod learned;
 mod limits;
+mod strain;
 #[cfg(test)]
 mod tests;
 
@@ -25,8 +25,8 @@ use crate::clock::Timestamp;
 use crate::job::JobId;
 use crate::span;
 
-use self::dip::Dip;
 pub(crate) use self::grant::{Bucket, Grant};
+use self::strain::{At, Strain, Turn};
 pub use change::Change;
 pub(crate) use gates::Gates;
 #[cfg(feature = "postgres")]
@@ -59,8 +59,14 @@ const CALM: Duration = Duration::from_secs(60);
 const RAMP_GAIN: f64 = std::f64::consts::LN_2;
 /// Beyond what is known to be borne it rises by a hundredth a second, and that faster with every second without trouble,
 const FEEL_GAIN: f64 = 0.01;
-/// up to this.
-const FEEL_GAIN_MAX: f64 = 0.18;
+/// up to this;
+const FEEL_GAIN_MAX: f64 = 0.12;
+/// three times as fast where it has borne as much before the trouble,
+const FEEL_AGAIN: f64 = 3.0;
+/// and by this many a second at least.
+const FEEL_LEAST: f64 = 0.5;
+/// What doubling has added within the time until a sign of overload is there.
+const DOUBLED: f64 = 0.37;
 /// Failures in a row within this part of a second's calls are chance: of a thousand a second, twenty must fail.
 const CHANCE: f64 = 0.02;
 /// How soon the usual duration of a call is another one.
@@ -83,12 +89,15 @@ pub struct Gate {
     failing: Vec<u32>,
     /// The last sign of trouble.
     trouble_at: Timestamp,
+    /// Calls per second before the trouble.
+    #[serde(skip_serializing_if = "is_zero")]
+    before: f64,
     /// Calls per second that it is known to bear: those before the trouble, or before the last sign of overload.
     #[serde(skip_serializing_if = "Option::is_none")]
     good: Option<f64>,
-    /// What a sign of overload led to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    dip: Option<Dip>,
+    /// What failures on the ramp have told.
+    #[serde(skip_serializing_if = "is_default")]
+    strain: Strain,
     /// How long a call takes when it is well, in milliseconds.
     #[serde(skip_serializing_if = "is_zero")]
     took_ms: f64,
@@ -263,7 +272,7 @@ impl Gate {
         let ramp = match self.phase {
             Phase::Ramp { level, .. } => {
                 let cost = (SECOND_US as f64 / level.max(0.01)) as i64;
-                Some((cost.max(1), (level / 20.0).ceil().clamp(1.0, 1e6) as u32))
+                Some((cost.max(1), (level / 20.0 + 0.75).ceil().min(1e6) as u32))
             }
             _ => None,
         };
@@ -311,25 +320,14 @@ impl Gate {
         let took = report.ended.since(report.began).as_secs_f64() * 1e3;
         let is_slow = self.took_ms > 0.0 && took > 2.0 * self.took_ms + 50.0;
         let mut slowness = 1.0;
-        match &mut self.phase {
+        match self.phase {
             Phase::Probing { .. } => {
                 self.failing.clear();
-                self.dip = None;
                 self.phase = Phase::Ramp { level: 1.0, since: now };
             }
-            Phase::Ramp { level, since } if report.began >= *since => {
-                self.failing.clear();
-                let calm = now.since(self.trouble_at.max(*since));
-                match &mut self.dip {
-                    Some(dip) if dip.lasts(now) => dip.went_well(),
-                    _ if is_slow => {}
-                    _ if self.good.is_none_or(|good| *level < good) => *level += RAMP_GAIN,
-                    _ => *level += (FEEL_GAIN * calm.as_secs_f64()).min(FEEL_GAIN_MAX),
-                }
+            Phase::Ramp { level, since } if report.began >= since => {
                 slowness = level.max(1.0);
-                if calm >= span::secs(10) && *level > 4.0 * self.pace + 20.0 {
-                    self.phase = Phase::Open;
-                }
+                self.rises(report.began, is_slow, now);
             }
             Phase::Open => self.failing.clear(),
             Phase::Ramp { .. } | Phase::Shut { .. } => {}
@@ -337,6 +335,44 @@ impl Gate {
         // It may have become slower for good. That is believed as slowly as time passes, however many calls there are.
         let gain = if is_slow { TOOK_GAIN / slowness } else { TOOK_GAIN };
         self.took_ms = if self.took_ms == 0.0 { took } else { self.took_ms + (took - self.took_ms) * gain };
+    }
+
+    /// A success on the ramp.
+    fn rises(&mut self, began: Timestamp, is_slow: bool, now: Timestamp) {
+        let Phase::Ramp { level, since } = self.phase else { return };
+        self.failing.clear();
+        let turn = self.strain.went_well(began, level, now);
+        self.take(turn, now);
+        // Trouble lasts until it is known what it was.
+        if self.strain.is_unclear() {
+            self.trouble_at = now;
+        } else if turn == Turn::On && !is_slow {
+            let gain = match self.good {
+                Some(good) if level >= good => self.feel_gain(level, since, now).max(FEEL_LEAST / level),
+                _ => RAMP_GAIN,
+            };
+            self.phase = Phase::Ramp { level: level + gain, since };
+        }
+        let is_calm = now.since(self.trouble_at.max(since)) >= span::secs(10);
+        if is_calm && level > 4.0 * self.pace + 20.0 {
+            self.phase = Phase::Open;
+        }
+    }
+
+    /// By how much of the level one success raises it where it feels its way.
+    fn feel_gain(&self, level: f64, since: Timestamp, now: Timestamp) -> f64 {
+        let calm = now.since(self.trouble_at.max(since));
+        let gain = (FEEL_GAIN * calm.as_secs_f64()).min(FEEL_GAIN_MAX);
+        if level < self.before { FEEL_AGAIN * gain } else { gain }
+    }
+
+    fn take(&mut self, turn: Turn, now: Timestamp) {
+        let Phase::Ramp { level, .. } = &mut self.phase else { return };
+        match turn {
+            Turn::On => {}
+            Turn::Back(to) => (*level, self.good, self.trouble_at) = (to, Some(to), now),
+            Turn::Forth(to, good) => (*level, self.good) = (to, good),
+        }
     }
 
     fn failed(&mut self, report: &Report, limits: &Limits, now: Timestamp) {
@@ -362,7 +398,7 @@ impl Gate {
                     self.shut(Why::Failing, now + PROBE_FIRST, now);
                     self.trouble_at = now;
                 } else {
-                    self.cut(now);
+                    self.cut(report.began, now);
                 }
             }
         }
@@ -374,7 +410,7 @@ impl Gate {
             // Whatever it is shut for: nobody asks before then.
             Phase::Shut { until: before, .. } => *before = until.max(*before),
             _ if until > now => self.shut(Why::RetryAfter, until, now),
-            _ => return self.cut(now),
+            _ => return self.cut(report.began, now),
         }
         self.trouble_at = now;
     }
@@ -384,6 +420,7 @@ impl Gate {
         let since = match self.phase {
             Phase::Shut { since, .. } | Phase::Probing { since, .. } => since,
             Phase::Open => {
+                self.before = self.pace;
                 self.good = (self.pace > 0.0).then_some(self.pace);
                 now
             }
@@ -395,32 +432,22 @@ impl Gate {
             }
         };
         self.failing.clear();
+        self.strain = Strain::default();
         self.phase = Phase::Shut { since, until, why };
     }
 
-    /// A failure; on the ramp, a sign of overload.
-    fn cut(&mut self, now: Timestamp) {
-        let Phase::Ramp { level, .. } = &mut self.phase else {
+    /// A failure; on the ramp, perhaps a sign of overload.
+    fn cut(&mut self, began: Timestamp, now: Timestamp) {
+        let Phase::Ramp { level, since } = self.phase else {
             self.trouble_at = now;
             return;
         };
-        let was_doubling = self.good.is_none_or(|good| *level < good);
-        let dip = match self.dip.take() {
-            Some(mut dip) if dip.lasts(now) => {
-                dip.failed();
-                Some(dip)
-            }
-            before => match Dip::begin(before.as_ref(), *level, now) {
-                // It is not the load, and so nothing is gained by less of it.
-                None => {
-                    self.dip = before;
-                    return;
-                }
-                dip => dip,
-            },
+        let added = match self.good {
+            Some(good) if level >= good => self.feel_gain(level, since, now),
+            _ => DOUBLED,
         };
-        *level = dip.as_ref().map_or(*level, |dip| dip.level(*level, was_doubling)).max(1.0);
-        (self.good, self.trouble_at, self.dip) = (Some(*level), now, dip);
+        let turn = self.strain.failed(began, At { level, good: self.good, added }, now);
+        self.take(turn, now);
     }
 
     /// Does what was said of it.
@@ -457,6 +484,10 @@ fn short(job: JobId) -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+fn is_default(strain: &Strain) -> bool {
+    *strain == Strain::default()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde wants it")]

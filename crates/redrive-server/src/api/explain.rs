@@ -50,7 +50,7 @@ pub(super) struct ExplainView {
     retry: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_error: Option<String>,
-    /// What comes next if it goes on failing: the very times.
+    /// What comes next if it goes on failing: the very times. Empty while it waits for others or for its destination.
     next: Vec<StepView>,
 }
 
@@ -98,7 +98,8 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
         Some(allowed) => format!("retry {} of {allowed}", job.ledger.failures),
         None => format!("retry {}", job.ledger.failures),
     });
-    let foretold = if is_held(job) { Vec::new() } else { forecast(job, STEPS) };
+    // Nobody knows when a job runs again that waits for others.
+    let foretold = if is_held(job) || held.is_some() { Vec::new() } else { forecast(job, STEPS) };
     ok(ExplainView {
         id: job.id,
         state: job.state.name(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use redrive::{Filter, Job, Reason, State, StateName, Timestamp, Why, span};
+use redrive::{Filter, Job, Page, Reason, State, StateName, Timestamp, Why, span};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -40,13 +40,7 @@ impl Held {
         if !is_its_turn || destination.state == Standing::Open && destination.held == 0 {
             return Ok(None);
         }
-        let before = Filter {
-            destination: Some(name.to_string()),
-            states: vec![StateName::Waiting],
-            created_until: Some(job.created_at),
-            ..Filter::default()
-        };
-        let ahead = api.engine().count(&before, AHEAD_MAX).await?;
+        let ahead = ahead_of(api, job, name).await?;
         Ok(Some(Held { destination, ahead, shut_by: known.gate.shut_by() }))
     }
 
@@ -84,9 +78,10 @@ impl Held {
     /// In a sentence.
     pub(super) fn say(&self, job: &Job, now: Timestamp) -> String {
         let mut parts = vec![format!("{} {}", self.destination.name, self.standing(now))];
-        if let Some(pace) = self.pace() {
-            parts.push(format!("then {pace}/s"));
-        }
+        parts.extend(self.pace().map(|pace| match self.destination.state {
+            Standing::Ramp => format!("{pace}/s by now"),
+            _ => format!("then {pace}/s"),
+        }));
         parts.push(match self.ahead {
             0 => "next in line".to_owned(),
             AHEAD_MAX.. => format!("{AHEAD_MAX} or more ahead"),
@@ -117,11 +112,14 @@ impl Held {
                 "does not accept its credential, until that is renewed".into()
             }
             (Standing::Shut, _) if probe_at.is_some_and(|probe| probe > now) => {
-                let status = self.shut_by.map(|status| format!(" with {status}")).unwrap_or_default();
-                format!("is down{status}, and asked again at {}", at(*probe_at))
+                let status =
+                    self.shut_by.map(|status| format!(" (it answered {status})")).unwrap_or_default();
+                format!("is down{status}, and is asked again at {}", at(*probe_at))
             }
-            (Standing::Shut | Standing::Probing, _) => "is down, and being asked whether it is back".into(),
-            (Standing::Ramp, _) => "is back and takes more and more".into(),
+            (Standing::Shut | Standing::Probing, _) => {
+                "is down, and is being asked whether it is back".into()
+            }
+            (Standing::Ramp, _) => "is back and takes more with every success".into(),
             (Standing::Open, _) => "takes no more at once than it may".into(),
         }
     }
@@ -141,9 +139,30 @@ impl Held {
         Some(match self.starts_at(now) {
             Some(starts_at) if starts_at < limit => format!("{left}, will make it"),
             Some(_) => format!("{left}, will not make it"),
-            None => format!("{left}, will make it if it is back before"),
+            None => format!("{left}, will make it if it is back by then"),
         })
     }
+}
+
+/// How many of a destination's jobs came in before this one. What was put in together has the same time, and is told apart
+/// by its ids, which count on.
+async fn ahead_of(api: &Api, job: &Job, destination: &str) -> Result<usize, Refusal> {
+    let of = |from: Option<Timestamp>, until: Timestamp| Filter {
+        destination: Some(destination.to_owned()),
+        states: vec![StateName::Waiting],
+        created_from: from,
+        created_until: Some(until),
+        ..Filter::default()
+    };
+    let engine = api.engine();
+    let older = engine.count(&of(None, job.created_at), AHEAD_MAX).await?;
+    if older == AHEAD_MAX {
+        return Ok(older);
+    }
+    let with_it = of(Some(job.created_at), job.created_at + Duration::from_millis(1));
+    let with_it = engine.list(&with_it, Page { before: None, limit: AHEAD_MAX }).await?;
+    let before = with_it.jobs.iter().filter(|other| other.id < job.id).count();
+    Ok((older + before).min(AHEAD_MAX))
 }
 
 /// What keeps a job back although it is due.

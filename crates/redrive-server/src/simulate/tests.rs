@@ -95,6 +95,23 @@ fn nobody_else_wastes_less_stays_lower_drains_sooner_or_keeps_more_jobs() {
 }
 
 #[test]
+fn a_share_that_fails_whatever_the_load_does_not_keep_what_is_back_from_being_used() {
+    for share in [0.01, 0.05, 0.2] {
+        let mut scenario = scenario(200.0, 1_000.0, mins(10));
+        let length = scenario.recovery() + scenario.ideal().unwrap() * 3 + mins(1);
+        scenario.errors = vec![Errors { begin: Duration::ZERO, length, share }];
+        scenario.preset = "media".to_owned();
+        let course = simulate_ours(&scenario).unwrap();
+        let peak = course.peak_per_s as f64 / scenario.capacity.0;
+        assert!(peak < 1.5, "with {share} failing: {peak} times what it bears");
+        // Where nothing else fails it takes a fifth more than the ideal time.
+        let (took, ideal) = (course.drain_s.unwrap_or(f64::INFINITY), course.ideal_drain_s.unwrap());
+        let slack = if is_full() { 0.0 } else { 60.0 };
+        assert!(took <= ideal * 3.0 + slack, "with {share} failing: drained in {took} s, ideal {ideal} s");
+    }
+}
+
+#[test]
 fn in_a_storm_of_failures_retries_keep_to_their_budget_and_first_attempts_do_not_wait() {
     let (rate, length) = if is_full() { (1_000.0, mins(10)) } else { (100.0, mins(1)) };
     let scenario = Scenario {

@@ -62,6 +62,22 @@ async fn what_is_said_to_be_down_holds_its_jobs_and_nobody_elses_until_it_is_up(
 }
 
 #[tokio::test]
+async fn a_held_job_says_how_many_go_before_it_also_of_those_it_was_put_in_with() {
+    let ground = Ground::new().await;
+    say(&ground, "api.x", "down").await;
+    let first = job_for(&ground, "api.x", json!({})).await;
+    let jobs = json!(vec![json!({ "kind": "mail", "destination": "api.x" }); 3]);
+    let put = ground.post("/jobs/bulk", jobs).await.data();
+    let last = put[2]["id"].as_str().unwrap();
+    for (id, ahead, says) in [(first.as_str(), 0, "next in line"), (last, 3, "3 ahead")] {
+        let explained = ground.get(&format!("/jobs/{id}/explain")).await;
+        assert_eq!(explained["ahead"], ahead, "{explained}");
+        assert!(explained["summary"].as_str().unwrap().contains(says), "{explained}");
+        assert_eq!(explained["next"], json!([]), "nobody knows when it runs");
+    }
+}
+
+#[tokio::test]
 async fn a_paused_destination_waits_for_a_person_and_says_so() {
     let ground = Ground::new().await;
     let id = job_for(&ground, "api.x", json!({})).await;

@@ -128,6 +128,7 @@ fn on_ramp(level: f64, good: Option<f64>) -> Gate {
     let since = NOW - mins(1);
     Gate {
         pace: 300.0,
+        before: 200.0,
         sent_from: Timestamp::MAX,
         phase: Phase::Ramp { level, since },
         good,
@@ -151,7 +152,7 @@ fn sees(gate: &mut Gate, seen: Seen, jobs: std::ops::Range<u16>, at: Timestamp) 
 
 #[test]
 fn a_sign_of_overload_takes_a_little_away_and_no_more_for_a_second() {
-    let mut gate = on_ramp(300.0, Some(200.0));
+    let mut gate = Gate { trouble_at: NOW, ..on_ramp(300.0, Some(200.0)) };
     sees(&mut gate, Seen::Failure, 0..1, NOW);
     assert_eq!(level(&gate), 300.0 * 0.97);
     for after in [1, 500, 999] {
@@ -160,11 +161,100 @@ fn a_sign_of_overload_takes_a_little_away_and_no_more_for_a_second() {
         sees(&mut gate, Seen::Failure, 1..3, at);
         assert_eq!(level(&gate), 300.0 * 0.97, "neither less nor more, {after} ms later");
     }
-    let at = NOW + secs(1);
-    sees(&mut gate, Seen::Failure, 4..5, at);
-    assert_eq!(level(&gate), 300.0 * 0.97 * 0.97);
-    sees(&mut gate, Seen::Well, 0..100, at + secs(2));
-    assert!(level(&gate) > 300.0 * 0.97 * 0.97, "and then it feels its way again");
+    sees(&mut gate, Seen::Well, 0..100, NOW + secs(2));
+    assert!(level(&gate) > 300.0 * 0.97, "and then it feels its way again");
+}
+
+#[test]
+fn a_sign_takes_away_what_was_added_lately() {
+    let mut gate = on_ramp(300.0, Some(200.0));
+    sees(&mut gate, Seen::Failure, 0..1, NOW);
+    assert_eq!(level(&gate), 300.0 * (1.0 - 0.03 - FEEL_GAIN_MAX));
+}
+
+#[test]
+fn what_fails_below_a_step_back_too_leads_to_a_trial_and_to_where_it_was_if_it_is_not_the_load() {
+    for (fails_still, ends_at) in [(true, 300.0), (false, 300.0 * 0.97 * 0.94)] {
+        let mut gate = Gate { trouble_at: NOW, ..on_ramp(300.0, Some(200.0)) };
+        let sees_some = |gate: &mut Gate, failed: u16, at: Timestamp| {
+            sees(gate, Seen::Failure, 0..failed, at);
+            sees(gate, Seen::Well, 0..100 - failed, at);
+        };
+        sees_some(&mut gate, 2, NOW);
+        sees_some(&mut gate, 2, NOW + secs(1));
+        let trial = level(&gate);
+        assert!(trial < 300.0 * 0.95, "{trial}: so low that an overload would be over");
+        for after in 2..5 {
+            sees_some(&mut gate, if fails_still { 2 } else { 0 }, NOW + secs(after));
+        }
+        let ends = level(&gate);
+        assert!((ends_at..ends_at * 1.02).contains(&ends), "{ends} instead of {ends_at}");
+    }
+}
+
+#[test]
+fn a_sign_is_forgotten_where_hardly_anything_is_called() {
+    let mut gate = on_ramp(300.0, Some(200.0));
+    sees(&mut gate, Seen::Failure, 0..1, NOW);
+    let stepped = level(&gate);
+    for minute in 1..4 {
+        sees(&mut gate, Seen::Well, 0..1, NOW + mins(minute));
+    }
+    assert!(gate.phase == Phase::Open || level(&gate) > stepped, "{gate:?}");
+}
+
+/// Brings a ramp up against a destination that fails this share whatever the load, and whatever is above its capacity.
+/// Returns when the level was as before the trouble, and the most calls of a second.
+fn recovers(share: f64, capacity: f64, seed: u64) -> (Option<u32>, usize) {
+    let mut rng = Rng::seeded(seed);
+    let mut happens = |share: f64| (rng.up_to(999_999) as f64) < share * 1e6;
+    let mut gate = Gate { trouble_at: NOW, ..on_ramp(1.0, Some(200.0)) };
+    gate.phase = Phase::Ramp { level: 1.0, since: NOW };
+    let (mut due, mut recent, mut most) = (0.0, std::collections::VecDeque::new(), 0);
+    let mut is_back = None;
+    for step in 0..20 * 300u32 {
+        let at = NOW + Duration::from_millis(u64::from(step) * 50);
+        due += level(&gate) / 20.0;
+        while recent.front().is_some_and(|sent| at.since(*sent) >= secs(1)) {
+            recent.pop_front();
+        }
+        for call in 0..due as u16 {
+            due -= 1.0;
+            recent.push_back(at);
+            most = most.max(recent.len());
+            let load = recent.len() as f64;
+            let fails = happens(((load - capacity) / load).max(0.0)) || happens(share);
+            let seen = if fails { Seen::Failure } else { Seen::Well };
+            gate.observe(&report(call, seen, at), &Limits { breaker: 0, ..Limits::default() }, at);
+        }
+        if gate.phase == Phase::Open || level(&gate) >= 200.0 {
+            is_back.get_or_insert(step / 20);
+            if capacity > 1e6 {
+                break;
+            }
+        }
+    }
+    (is_back, most)
+}
+
+#[test]
+fn a_share_that_fails_whatever_the_load_does_not_keep_the_ramp_down() {
+    for share in [0.0, 0.01, 0.05, 0.2] {
+        for seed in 1..=8 {
+            let (is_back, _) = recovers(share, f64::INFINITY, seed);
+            assert!(is_back.is_some(), "with {share} failing it is not back after five minutes, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn where_some_fail_anyway_more_than_that_is_a_sign() {
+    for share in [0.0, 0.01, 0.05] {
+        for seed in 1..=8 {
+            let (_, most) = recovers(share, 250.0, seed);
+            assert!(most < 375, "{most} calls in a second where 250 are borne and {share} fail, seed {seed}");
+        }
+    }
 }
 
 #[test]
