@@ -106,7 +106,7 @@ describe("the retry queue", () => {
     destination.set("/never", 503, "never again");
     await server.call("POST", "/jobs", destination.job("/never", fixed("200ms", 2), { key: "order-2" }));
     await toast(page, "all retries are exhausted").waitFor();
-    await page.getByText(/needs a person \(exhausted\)/).waitFor();
+    await page.getByText(/exhausted after run/).waitFor();
     await page.getByRole("link", { name: "Dead letters" }).first().click();
     await page.getByRole("link", { name: /order-2/ }).waitFor();
     await page.getByText("exhausted", { exact: true }).waitFor();
@@ -337,7 +337,12 @@ describe("every page", () => {
       const [width, seen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
       assert.ok(width <= seen, `${path} is ${width} wide, ${seen} are seen`);
     }
-    await page.getByRole("button", { name: "More" }).click();
+    await page.goto(`${server.url}/retries`);
+    const kinds = page.locator("[data-phase] a > span:first-child");
+    await kinds.nth(20).waitFor();
+    const cut = await kinds.evaluateAll((all) => all.filter((one) => one.scrollWidth > one.clientWidth).length);
+    assert.equal(cut, 0, "what sort of work it is can be read");
+    await page.getByRole("button", { name: "More", exact: true }).click();
     await page.getByRole("dialog").getByRole("link", { name: "Queues" }).click();
     await page.locator("h1", { hasText: "Queues" }).waitFor();
     await page.context().close();
@@ -453,7 +458,7 @@ describe("destinations", () => {
     await page.goto(server.url);
     await page.getByRole("link", { name: /1 destination down/ }).click();
     destination.set("/down", 200, "done");
-    await shown().getByRole("button", { name: "Say it is up" }).click();
+    await shown().getByRole("button", { name: "Mark as up" }).click();
     await shown().getByText("coming back").waitFor();
     await until("all jobs are done", async () => (await server.call("GET", "/stats")).totalSucceeded === 12);
   });

@@ -64,6 +64,33 @@ export function kindName(t: Translate, kind: string): string {
   return name ? t(name) : visible(kind);
 }
 
+const reasons: Record<string, Key> = {
+  exhausted: "gaveup.exhausted",
+  permanent: "gaveup.permanent",
+  expired: "gaveup.expired",
+  crash_loop: "gaveup.crash_loop",
+  corrupt: "gaveup.corrupt",
+};
+
+/** Why a job was given up; a reason that is not known here is called what it is called. */
+export function reasonName(t: Translate, why: string): string {
+  const name = Object.hasOwn(reasons, why) ? reasons[why] : undefined;
+  return name ? t(name) : visible(why);
+}
+
+const RECOVERED = /^finished at run (\d+), after (\d+) failures?$/;
+const DEAD = /^needs a person \((\w+)\) after run (\d+): (.*)$/s;
+
+/** A line of the activity log in the reader's language, where it is one of the sentences that are told most. */
+export function activityText(t: Translate, { what, message }: { what: string; message: string }): string {
+  const [, finished, failures] = (what === "recovered" && RECOVERED.exec(message)) || [];
+  if (finished) return t("activity.recovered", { run: finished, count: Number(failures) });
+  // That it needs a person stands before it.
+  const [, why, run, error] = (what === "dead" && DEAD.exec(message)) || [];
+  if (why && run) return t("activity.dead", { why: reasonName(t, why), run, error: error ?? "" });
+  return message;
+}
+
 export interface Named {
   kind: string;
   key?: string | null | undefined;

@@ -7,7 +7,7 @@ import { serverClock } from "./clock";
 import { asCurl, quoted } from "./copy";
 import { diffLines } from "./diff";
 import { readFilter, writeFilter } from "./filters";
-import { jobName, translate } from "./i18n";
+import { activityText, jobName, reasonName, translate } from "./i18n";
 import { isId } from "./pages/jobs";
 import { narrowed } from "./parts/bulk";
 import { roundTop } from "./parts/charts";
@@ -51,6 +51,24 @@ test("a job is called by its key, or by where it goes, or by what it does", () =
   expect(jobName(t, { kind: "http", key: "order-17", destination: "api.x" })).toBe("HTTP call order-17");
   expect(jobName(t, { kind: "http", destination: "api.x" })).toBe("HTTP call to api.x");
   expect(jobName(t, { kind: "constructor" })).toBe("constructor");
+});
+
+test("the sentences that are told most are told in the reader's language, the others as they are", () => {
+  const t = (key: Parameters<typeof translate>[1], values = {}) => translate("en", key, values);
+  const zh = (key: Parameters<typeof translate>[1], values = {}) => translate("zh-TW", key, values);
+  const recovered = { what: "recovered", message: "finished at run 3, after 2 failures" };
+  expect(activityText(t, recovered)).toBe(recovered.message);
+  expect(activityText(zh, recovered)).toBe("第 3 次執行完成，先前失敗 2 次");
+  const dead = { what: "dead", message: "needs a person (crash_loop) after run 1: it\nbroke: {why}" };
+  expect(activityText(t, dead)).toBe("crash loop after run 1: it\nbroke: {why}");
+  expect(activityText(zh, dead)).toBe("第 1 次執行後反覆當機：it\nbroke: {why}");
+  for (const line of [
+    { what: "dead", message: "something else" },
+    { what: "recovered", message: "needs a person (permanent) after run 1: x" },
+  ]) {
+    expect(activityText(zh, line)).toBe(line.message);
+  }
+  expect([reasonName(zh, "expired"), reasonName(zh, "toString")]).toEqual(["已逾期", "toString"]);
 });
 
 test("filters survive the way into the URL and back", () => {

@@ -12,6 +12,7 @@ use axum::routing::post;
 use http::header::CONNECTION;
 use http::{HeaderMap, StatusCode};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 /// The service.
@@ -24,7 +25,6 @@ pub struct Cloud {
 
 type Kept = Arc<Mutex<Store>>;
 
-#[derive(Default)]
 struct Store {
     /// What was sent, in the order it came.
     operations: Vec<String>,
@@ -32,6 +32,8 @@ struct Store {
     keys: BTreeSet<String>,
     /// Notes of which it wants nothing.
     refused: BTreeSet<String>,
+    /// Whether it takes its time: nobody is answered before it is quick again.
+    slow: watch::Sender<bool>,
 }
 
 impl Cloud {
@@ -43,7 +45,9 @@ impl Cloud {
     pub async fn start() -> Result<Cloud> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
-        let cloud = Cloud { address, kept: Kept::default(), listening: Mutex::default() };
+        let (operations, keys, refused) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+        let kept = Store { operations, keys, refused, slow: watch::channel(false).0 };
+        let cloud = Cloud { address, kept: Arc::new(Mutex::new(kept)), listening: Mutex::default() };
         cloud.listen(listener);
         Ok(cloud)
     }
@@ -79,6 +83,11 @@ impl Cloud {
         lock(&self.kept).refused.insert(note.to_owned());
     }
 
+    /// Answers nobody for as long as it is slow.
+    pub fn set_slow(&self, slow: bool) {
+        lock(&self.kept).slow.send_replace(slow);
+    }
+
     /// What was sent, in the order it came.
     pub fn operations(&self) -> Vec<String> {
         lock(&self.kept).operations.clone()
@@ -91,6 +100,9 @@ fn lock(kept: &Kept) -> MutexGuard<'_, Store> {
 
 async fn take(kept: State<Kept>, path: Path<(String, String)>, headers: HeaderMap) -> impl IntoResponse {
     let (operation, note) = path.0;
+    let mut slow = lock(&kept).slow.subscribe();
+    // Whoever could change it is gone with the service itself.
+    drop(slow.wait_for(|slow| !slow).await);
     let key = headers.get("idempotency-key").and_then(|key| key.to_str().ok()).unwrap_or_default();
     let mut kept = lock(&kept);
     let answer = if kept.refused.contains(&note) {

@@ -42,27 +42,30 @@ pub(crate) enum Command {
     Serve(redrive_server::config::ServeOptions),
     /// Download files; interrupted in any way, the same command goes on where it was
     ///
-    /// Each file is tried again as the preset `download` says, and gone on with where it broke off. A try that brought
-    /// something before it was cut costs no retry. Only what is complete and verified gets its name; nothing is
-    /// overwritten and nothing unpacked. See docs/guides/downloads.md.
+    /// Each file is tried again as the preset `download` says, and gone on with where it
+    /// broke off. A try that brought something before it was cut costs no retry. Only what
+    /// is complete and verified gets its name; nothing is overwritten and nothing unpacked.
+    /// See docs/guides/downloads.md.
     ///
     ///     redrive get https://example.com/large.iso --checksum sha256:9f86d0…
     ///
     ///     redrive get -i urls.txt -o pictures -j 8 --per-host 2
     ///
-    /// Exit code: 0 if every file is there, 1 if one is not and will not be tried again, 2 for a URL or an option that
-    /// cannot be used, 75 if another `redrive get` works in the folder, 130 if it was interrupted.
+    /// Exit code: 0 if every file is there, 1 if one is not and will not be tried again,
+    /// 2 for a URL or an option that cannot be used, 75 if another `redrive get` works in
+    /// the folder, 130 if it was interrupted.
     #[command(verbatim_doc_comment)]
     Get(Box<Get>),
     /// Run a command until it succeeds, through restarts
     ///
-    /// Interrupted in any way, the same command in the same folder goes on with the tries that are left. No shell is
-    /// involved. See docs/guides/run.md.
+    /// Interrupted in any way, the same command in the same folder goes on with the tries
+    /// that are left. No shell is involved. See docs/guides/run.md.
     ///
     ///     redrive run --every 30s --until 2h -- rsync -a photos/ backup:photos/
     ///
-    /// Exit code: that of the command's last try, 128 and the number of the signal that ended it, 126 if it cannot be
-    /// started, 127 if there is none, 75 if it runs already; 130 or 143 if `redrive` itself was told to stop.
+    /// Exit code: that of the command's last try, 128 and the number of the signal that
+    /// ended it, 126 if it cannot be started, 127 if there is none, 75 if it runs already;
+    /// 130 or 143 if `redrive` itself was told to stop.
     #[command(verbatim_doc_comment)]
     Run(Box<Run>),
     /// Put a job in

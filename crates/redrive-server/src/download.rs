@@ -314,11 +314,12 @@ impl Downloads {
             Happening::RetryScheduled { due_at, failure, .. } => retry(*due_at, failure.as_ref()),
             Happening::PutBack { due_at, ending: Ending::Snoozed, .. } => retry(*due_at, None),
             Happening::Dead { failure, why, .. } => {
+                let code = failure.as_ref().and_then(|failure| failure.code.clone());
                 let why = failure.as_ref().map_or_else(|| why.as_str().to_owned(), |f| f.message.clone());
-                Phase::Failed { why }
+                Phase::Failed { why, code }
             }
             Happening::Cancelled | Happening::Deleted => {
-                Phase::Failed { why: "it was taken back".to_owned() }
+                Phase::Failed { why: "it was taken back".to_owned(), code: None }
             }
             _ => return,
         };
@@ -347,7 +348,8 @@ impl Downloads {
                 State::Succeeded { .. } => self.moved(id, Phase::Completed),
                 State::Dead { .. } | State::Cancelled { .. } => {
                     let why = last.map_or_else(String::new, |failure| failure.message.clone());
-                    self.moved(id, Phase::Failed { why });
+                    let code = last.and_then(|failure| failure.code.clone());
+                    self.moved(id, Phase::Failed { why, code });
                 }
                 State::Waiting { .. } | State::Running { .. } => {}
             }

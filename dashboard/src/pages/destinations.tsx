@@ -22,7 +22,7 @@ export function Destinations() {
   return (
     <div className="space-y-4">
       <PageTitle title={t("nav.destinations")} />
-      <Panel title={t("gates.title")}>
+      <div className="panel">
         <div className={`${columns} label border-b max-lg:hidden`}>
           <span>{t("gates.name")}</span>
           <span>{t("gates.state")}</span>
@@ -39,7 +39,7 @@ export function Destinations() {
             <DestinationRow key={destination.name} destination={destination} />
           ))}
         </div>
-      </Panel>
+      </div>
       <Limits />
       <Troubled />
     </div>

@@ -27,7 +27,7 @@ export function Errors() {
     <div>
       <PageTitle title={t("nav.errors")} />
       <div className="panel">
-        <div className="label grid grid-cols-[3.5rem_1fr_auto] gap-3 border-b px-3.5 py-2 md:grid-cols-[3.5rem_1fr_10rem_6rem_6rem]">
+        <div className="label grid grid-cols-[2.5rem_1fr_auto] gap-3 border-b px-3.5 py-2 md:grid-cols-[3.5rem_1fr_10rem_6rem_6rem]">
           <span className="text-right">{t("errors.jobs")}</span>
           <span>{t("errors.message")}</span>
           <span className="max-md:hidden">{t("errors.span")}</span>
@@ -66,7 +66,7 @@ function GroupRow(props: { group: GroupView; from: number; isOpen: boolean; togg
     <div
       data-row=""
       tabIndex={-1}
-      className={`grid grid-cols-[3.5rem_1fr_auto] items-center gap-3 px-3.5 py-2 hover:bg-hover md:grid-cols-[3.5rem_1fr_10rem_6rem_6rem] ${props.isOpen ? "bg-hover" : ""}`}
+      className={`grid grid-cols-[2.5rem_1fr_auto] items-center gap-3 px-3.5 py-2 hover:bg-hover md:grid-cols-[3.5rem_1fr_10rem_6rem_6rem] ${props.isOpen ? "bg-hover" : ""}`}
     >
       <span className="text-right font-mono font-medium">{count(group.count, language)}</span>
       <button
@@ -76,10 +76,12 @@ function GroupRow(props: { group: GroupView; from: number; isOpen: boolean; togg
         className="min-w-0 text-left"
         onClick={props.toggle}
       >
-        <span className="cut block font-medium">{visible(group.message ?? t("errors.nameless"))}</span>
+        <span className="block font-medium max-md:line-clamp-2 max-md:break-words md:truncate">
+          {visible(group.message ?? t("errors.nameless"))}
+        </span>
         <span className="block text-2xs text-faint">{kindName(t, group.kind)}</span>
       </button>
-      <span className="max-md:col-span-3 max-md:row-start-2 max-md:pl-[4.25rem]">
+      <span className="max-md:col-span-3 max-md:row-start-2 max-md:pl-[3.25rem]">
         <Trend group={group} from={props.from} />
       </span>
       <span className="text-2xs text-faint max-md:hidden">

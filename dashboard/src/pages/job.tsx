@@ -87,9 +87,7 @@ function Head({ job }: { job: DetailView }) {
     <div className="flex flex-wrap items-center gap-x-4 gap-y-2" data-row={`/jobs/${job.id}`}>
       <h1 className="text-lg font-semibold tracking-tight">{jobName(t, job)}</h1>
       <StateTag state={job.state} />
-      <span>
-        <Due job={job} />
-      </span>
+      {job.dueAt && <Due job={job} />}
       <Progressed job={job} />
       <button
         type="button"
@@ -116,7 +114,7 @@ function Actions({ job }: { job: DetailView }) {
   const { id, state } = job;
   const isOver = state !== "waiting" && state !== "running";
   return (
-    <div className="ml-auto flex flex-wrap gap-1.5">
+    <div className="flex flex-wrap gap-1.5 max-sm:-ml-2.5 max-sm:w-full sm:ml-auto">
       {job.payload !== undefined && (
         <button type="button" className="button button-quiet" onClick={() => copy(asCurl(job, location.origin))}>
           {t("job.curl")}

@@ -22,7 +22,7 @@ export function Jobs() {
       <PageTitle title={t("nav.jobs")} />
       <FilterBar />
       <div className="panel mt-3">
-        <div className="flex min-h-10 flex-wrap items-center gap-2 border-b px-3.5 py-1.5">
+        <div className="flex min-h-10 flex-wrap items-center gap-2 border-b px-3.5 py-1.5 empty:hidden">
           <JobActions selection={selection} filter={filter} commands={["retry", "cancel", "redrive"]} />
         </div>
         {jobs.error && !jobs.data && <Trouble error={jobs.error} again={jobs.refetch} />}
@@ -54,10 +54,15 @@ export function Pager(props: {
   );
 }
 
+/** On a phone these wait behind a button: they would fill half the screen. */
+const RARER = ["kind", "queue", "destination", "key", "label", "group"] as const;
+
 function FilterBar() {
   const { t } = useWords();
   const { filter, change, clear, isEmpty } = useFilter();
   const queues = useQueues();
+  const isFiltered = RARER.some((field) => filter[field]);
+  const [isOpen, setOpen] = useState(isFiltered);
   return (
     <div className="flex flex-wrap items-end gap-2">
       <fieldset className="flex flex-wrap gap-0.5 rounded-md border p-0.5">
@@ -78,24 +83,29 @@ function FilterBar() {
         })}
       </fieldset>
       <FindJob />
-      <FilterField field="kind" />
-      <label className="flex flex-col">
-        <span className="label">{t("filter.queue")}</span>
-        <select
-          className="field w-28"
-          value={filter.queue ?? ""}
-          onChange={(event) => change({ queue: event.target.value })}
-        >
-          <option value="">{t("jobs.any")}</option>
-          {queues.data?.map((queue) => (
-            <option key={queue.name}>{queue.name}</option>
-          ))}
-        </select>
-      </label>
-      <FilterField field="destination" />
-      <FilterField field="key" />
-      <FilterField field="label" />
-      {filter.group && <FilterField field="group" />}
+      <button type="button" className="button md:hidden" aria-expanded={isOpen} onClick={() => setOpen(!isOpen)}>
+        {t("filter.more")}
+      </button>
+      <div className={isOpen ? "contents" : "hidden md:contents"}>
+        <FilterField field="kind" />
+        <label className="flex flex-col">
+          <span className="label">{t("filter.queue")}</span>
+          <select
+            className="field w-28"
+            value={filter.queue ?? ""}
+            onChange={(event) => change({ queue: event.target.value })}
+          >
+            <option value="">{t("jobs.any")}</option>
+            {queues.data?.map((queue) => (
+              <option key={queue.name}>{queue.name}</option>
+            ))}
+          </select>
+        </label>
+        <FilterField field="destination" />
+        <FilterField field="key" />
+        <FilterField field="label" />
+        {filter.group && <FilterField field="group" />}
+      </div>
       {!isEmpty && (
         <button type="button" className="button button-quiet" onClick={clear}>
           {t("filter.clear")}

@@ -126,7 +126,7 @@ function Health({ series }: { series?: SeriesView }) {
     );
   }
   return (
-    <p data-testid="health" className="max-w-4xl text-balance text-[1.375rem] leading-8 font-medium tracking-tight">
+    <p data-testid="health" className="text-pretty text-[1.375rem] leading-8 font-medium tracking-tight">
       {parts.length === 0 && t("health.well")}
       {parts.map((part, index) => (
         <span key={index}>
@@ -209,7 +209,7 @@ function Numbers({ series }: { series?: SeriesView }) {
           className={`block px-3.5 pt-2.5 pb-2 hover:bg-hover ${index % 2 ? "max-md:border-l" : ""} ${index > 1 ? "max-md:border-t" : ""}`}
         >
           <p className="label">{cell.name}</p>
-          <p className="flex items-baseline gap-2">
+          <p className="items-baseline gap-2 sm:flex">
             <span data-testid={`number-${cell.key}`} className="text-2xl leading-8 font-medium tracking-tight">
               {cell.value === undefined
                 ? "–"
@@ -217,7 +217,7 @@ function Numbers({ series }: { series?: SeriesView }) {
                   ? shortCount(cell.value)
                   : count(cell.value, language)}
             </span>
-            <span className="cut text-2xs text-faint">{cell.note}</span>
+            <span className="cut text-2xs text-faint max-sm:mb-1 max-sm:block">{cell.note}</span>
           </p>
           {cell.values.length > 0 && <Sparkline values={cell.values} colour={cell.colour} />}
         </Link>

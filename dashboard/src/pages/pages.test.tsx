@@ -507,9 +507,9 @@ test("what is said of a destination is sent, and a pause is undone", async () =>
   await userEvent.click(row.getByRole("button", { name: "Pause" }));
   expect(await screen.findByText("a.x is paused")).toBeVisible();
   await userEvent.click(screen.getByRole("button", { name: "Undo" }));
-  await userEvent.click(row.getByRole("button", { name: "Say it is up" }));
+  await userEvent.click(row.getByRole("button", { name: "Mark as up" }));
   const named = within(await screen.findByTestId("destination-d.x#crm"));
-  await userEvent.click(named.getByRole("button", { name: "Say it is up" }));
+  await userEvent.click(named.getByRole("button", { name: "Mark as up" }));
   await waitFor(() =>
     expect(log.filter((asked) => asked.method === "POST").map((asked) => asked.path)).toEqual([
       "/api/v1/destinations/a.x/pause",
@@ -565,7 +565,7 @@ test("a line about a destination leads to the destinations and not to a job", as
   serve({ ...routes, "GET /api/v1/activity": () => [told] });
   show(<Activity />);
   expect(await screen.findByText("api.x is down")).toBeVisible();
-  expect(screen.getByRole("link", { name: "Destination" })).toHaveAttribute("href", "/destinations");
+  expect(screen.getByRole("link", { name: "api.x is down" })).toHaveAttribute("href", "/destinations");
   expect(screen.getAllByRole("link")).toHaveLength(1);
 });
 
@@ -623,7 +623,23 @@ test("a policy is previewed, one of one's own as it is written", async () => {
   expect(screen.getByText("This is not JSON yet.")).toBeVisible();
   fireEvent.change(editor, { target: { value: '{"maxRetries":2}' } });
   await waitFor(() => expect(log.at(-1)?.body).toEqual({ policy: { maxRetries: 2 }, count: 20 }));
-  expect(screen.getByText("A policy of your own")).toBeVisible();
+  expect(screen.getByRole("heading", { name: "A policy of your own" })).toBeVisible();
+  // On a phone the presets are a list to choose from.
+  await userEvent.selectOptions(screen.getByRole("combobox", { name: "Presets" }), "feed");
+  expect(screen.getByRole("heading", { name: "feed" })).toBeVisible();
+});
+
+test("on a phone the rarer filters are opened, and stand open while one of them is set", async () => {
+  serve(routes);
+  const { unmount } = show(<Jobs />);
+  const more = await screen.findByRole("button", { name: "More filters" });
+  expect(more).toHaveAttribute("aria-expanded", "false");
+  await userEvent.click(more);
+  expect(more).toHaveAttribute("aria-expanded", "true");
+  unmount();
+  history.replaceState(null, "", "/jobs?kind=http");
+  show(<Jobs />);
+  expect(await screen.findByRole("button", { name: "More filters" })).toHaveAttribute("aria-expanded", "true");
 });
 
 test("the activity log is filtered by what happened and by any word", async () => {

@@ -17,6 +17,10 @@ export function Policies() {
   const written = own ?? (chosen ? JSON.stringify(chosen.policy, undefined, 2) : "");
   const policy = parsed(written);
   const preview = usePreview(policy);
+  const pick = (preset: string) => {
+    setOwn(undefined);
+    choose(preset);
+  };
   return (
     <div>
       <PageTitle title={t("nav.policies")} />
@@ -24,7 +28,22 @@ export function Policies() {
         <Panel title={t("policy.presets")}>
           {presets.isLoading && <Skeleton rows={6} />}
           {presets.error && <Trouble error={presets.error} again={presets.refetch} />}
-          <div className="rows">
+          <label className="block p-3.5 lg:hidden">
+            <span className="sr-only">{t("policy.presets")}</span>
+            <select
+              className="field w-full"
+              value={own === undefined ? (chosen?.name ?? "") : ""}
+              onChange={(event) => pick(event.target.value)}
+            >
+              {own !== undefined && <option value="">{t("policy.own")}</option>}
+              {presets.data?.map((preset) => (
+                <option key={preset.name} value={preset.name}>
+                  {`${preset.name}: ${preset.delays.slice(0, 6).join(" → ")}`}
+                </option>
+              ))}
+            </select>
+          </label>
+          <div className="rows max-lg:hidden">
             {presets.data?.map((preset) => (
               <button
                 key={preset.name}
@@ -32,10 +51,7 @@ export function Policies() {
                 data-row=""
                 aria-pressed={preset.name === chosen?.name && own === undefined}
                 className="block w-full px-3.5 py-2 text-left hover:bg-hover aria-pressed:bg-hover"
-                onClick={() => {
-                  setOwn(undefined);
-                  choose(preset.name);
-                }}
+                onClick={() => pick(preset.name)}
               >
                 <span className="block font-medium">{preset.name}</span>
                 <span className="cut block font-mono text-2xs text-faint">{preset.delays.slice(0, 6).join(" → ")}</span>

@@ -6,7 +6,7 @@ import { useQueues } from "../api/queries";
 import type { QueueView } from "../api/schema";
 import { count, visible } from "../format";
 import { useWords } from "../i18n";
-import { PageTitle, Panel, Skeleton, Trouble } from "../parts/basics";
+import { PageTitle, Skeleton, Trouble } from "../parts/basics";
 import { useMay } from "../session";
 
 const columns =
@@ -16,9 +16,9 @@ export function Queues() {
   const { t } = useWords();
   const { data, isLoading, error, refetch } = useQueues();
   return (
-    <div className="space-y-4">
+    <div>
       <PageTitle title={t("nav.queues")} />
-      <Panel title={t("queues.title")}>
+      <div className="panel">
         <div className={`${columns} label border-b max-md:hidden`}>
           <span>{t("queues.name")}</span>
           <span>{t("queues.places")}</span>
@@ -34,7 +34,7 @@ export function Queues() {
             <QueueRow key={queue.name} queue={queue} />
           ))}
         </div>
-      </Panel>
+      </div>
     </div>
   );
 }
@@ -96,8 +96,8 @@ function Places({ running, places }: { running: number; places?: number | null |
   const share = Math.min(1, running / Math.max(1, places));
   return (
     <span className="flex items-center gap-2 text-xs">
-      <span aria-hidden="true" className="h-1.5 flex-1 overflow-hidden rounded-full bg-line">
-        <span className="block h-full bg-time" style={{ width: `${share * 100}%` }} />
+      <span aria-hidden="true" className="h-1.5 min-w-16 flex-1 overflow-hidden rounded-full bg-line">
+        <span className="block h-full bg-soft" style={{ width: `${share * 100}%` }} />
       </span>
       <span className="font-mono text-2xs">{t("queues.inuse", { running, places })}</span>
     </span>

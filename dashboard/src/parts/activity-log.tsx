@@ -3,7 +3,7 @@ import { Link } from "wouter";
 import { useActivity } from "../api/queries";
 import type { ActivityView } from "../api/schema";
 import { shortId } from "../format";
-import { type Key, kindName, useWords } from "../i18n";
+import { activityText, type Key, kindName, useWords } from "../i18n";
 import { ClockTime, Empty, Mark, Panel, Skeleton, Told, Trouble } from "./basics";
 
 /** Whose mark and colour a line has. */
@@ -54,7 +54,9 @@ export function ActivityLine({ line, isOwn = false }: { line: ActivityView & Par
   const { t } = useWords();
   const look = looks[line.what] ?? { mark: "waiting", colour: "text-soft" };
   // A line about a destination is not about a job, even where one has shown what it tells.
-  const to = line.what === "destination" || !line.job ? "/destinations" : `/jobs/${line.job}`;
+  const isDestination = line.what === "destination" || !line.job;
+  const to = isDestination ? "/destinations" : `/jobs/${line.job}`;
+  const text = <Told text={activityText(t, line)} />;
   return (
     <div data-row={to} tabIndex={-1} className="grid grid-cols-[auto_1fr_auto] gap-x-2.5 px-3.5 py-2 hover:bg-hover">
       <span className={`mt-1 ${look.colour}`}>
@@ -62,26 +64,27 @@ export function ActivityLine({ line, isOwn = false }: { line: ActivityView & Par
       </span>
       <div className="min-w-0">
         <p className="flex min-w-0 items-baseline gap-1.5">
-          <span className={`shrink-0 ${look.colour}`}>
-            {to === "/destinations" ? (
-              <Link to={to} className="link">
-                {t("what.destination")}
-              </Link>
-            ) : line.what in looks ? (
-              t(`what.${line.what}` as Key)
-            ) : (
-              line.what
-            )}
-          </span>
+          {isDestination ? (
+            // The sentence names the destination first.
+            <Link to={to} className="link line-clamp-2 text-soft" title={line.message}>
+              {text}
+            </Link>
+          ) : (
+            <span className={`shrink-0 ${look.colour}`}>
+              {line.what in looks ? t(`what.${line.what}` as Key) : line.what}
+            </span>
+          )}
           {!isOwn && line.job && line.kind && (
             <Link to={to} className="link cut text-soft">
               {kindName(t, line.kind)} <span className="font-mono text-2xs text-faint">{shortId(line.job)}</span>
             </Link>
           )}
         </p>
-        <p className="cut text-xs text-faint" title={line.message}>
-          <Told text={line.message} />
-        </p>
+        {!isDestination && (
+          <p className="line-clamp-2 text-xs break-words text-faint sm:line-clamp-1" title={line.message}>
+            {text}
+          </p>
+        )}
       </div>
       <span className="text-right text-faint">
         <ClockTime at={line.at} />

@@ -73,11 +73,7 @@ export function Throughput({ series: whole }: { series: Series }) {
     <figure className="px-3.5 pt-2.5 pb-2">
       <figcaption className="mb-1.5 flex min-h-5 flex-wrap items-center gap-x-4 gap-y-1 text-xs">
         <Legend colour="var(--good)" name={t("chart.succeeded")} value={shown ? shown.point?.succeeded : totals.good} />
-        <Legend
-          colour="var(--line-strong)"
-          name={t("chart.failed")}
-          value={shown ? shown.point?.failed : totals.failed}
-        />
+        <Legend colour="var(--mute)" name={t("chart.failed")} value={shown ? shown.point?.failed : totals.failed} />
         <Legend colour="var(--bad)" name={t("chart.dead")} value={shown ? shown.point?.dead : totals.dead} />
         <Legend
           colour="var(--time)"
@@ -129,7 +125,7 @@ export function Throughput({ series: whole }: { series: Series }) {
             }
             const parts = [
               { key: "good", value: bar.point.succeeded, fill: "var(--good)" },
-              { key: "failed", value: bar.point.failed, fill: "var(--line-strong)" },
+              { key: "failed", value: bar.point.failed, fill: "var(--mute)" },
               { key: "dead", value: bar.point.dead, fill: "var(--bad)" },
             ];
             let foot = HEIGHT;

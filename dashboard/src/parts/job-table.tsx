@@ -4,7 +4,7 @@ import { Link } from "wouter";
 import { useCancel, useRedrive, useRetryNow } from "../api/actions";
 import type { JobView } from "../api/schema";
 import { shortId, visible } from "../format";
-import { kindName, useWords } from "../i18n";
+import { kindName, reasonName, useWords } from "../i18n";
 import { useMay } from "../session";
 import { Ago, Due, Progressed, StateTag } from "./basics";
 import { useHold } from "./hold";
@@ -26,7 +26,7 @@ export function useSelection(): Selection {
 }
 
 const columns =
-  "grid grid-cols-[1.25rem_1fr_auto] items-center gap-x-3 gap-y-0.5 px-3.5 py-1.5 md:grid-cols-[1.25rem_9rem_minmax(7rem,1.3fr)_minmax(5rem,1fr)_7.5rem_5.5rem_6rem_10rem]";
+  "grid grid-cols-[1.25rem_1fr_auto] items-center gap-x-3 gap-y-0.5 px-3.5 py-1.5 md:grid-cols-[1.25rem_8.5rem_minmax(9.25rem,1.3fr)_minmax(5rem,1fr)_7.5rem_5.25rem_5rem_9.5rem]";
 
 export function JobTable({ jobs, selection }: { jobs: readonly JobView[]; selection: Selection }) {
   const { t } = useWords();
@@ -86,7 +86,7 @@ function JobRow({ job, isSelected, toggle }: { job: JobView; isSelected: boolean
       />
       <span className="flex items-center gap-1.5 max-md:order-1 max-md:col-start-2">
         <StateTag state={job.state} />
-        {job.why && <span className="cut text-2xs text-faint">{job.why}</span>}
+        {job.why && <span className="cut text-2xs text-faint">{reasonName(t, job.why)}</span>}
       </span>
       <Link to={`/jobs/${job.id}`} className="link cut" title={job.id}>
         <span className="font-medium">{kindName(t, job.kind)}</span>{" "}

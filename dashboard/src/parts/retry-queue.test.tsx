@@ -82,6 +82,17 @@ test("a job of the engine's own is called by its kind, with where it goes if it 
   expect(screen.getByRole("link", { name: "invoice order-17" })).toBeVisible();
 });
 
+test("while nothing is pushed the list is asked for again every second", async () => {
+  vi.useFakeTimers();
+  const log = serve(pending());
+  show(<RetryQueuePanel />);
+  const asked = () => log.filter(({ path }) => path === "/api/v1/retry/pending").length;
+  await act(() => vi.advanceTimersByTimeAsync(100));
+  expect(asked()).toBe(1);
+  await act(() => vi.advanceTimersByTimeAsync(3_000));
+  expect(asked()).toBe(4);
+});
+
 test("in English the same row reads in English", async () => {
   choose({ language: "en" });
   serve(pending());

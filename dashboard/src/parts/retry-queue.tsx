@@ -48,7 +48,7 @@ export function RetryQueuePanel({ onRefresh, show, empty }: RetryQueueProps) {
     >
       {error && board.size === 0 && <Trouble error={error} again={refetch} />}
       {isLoading && <Skeleton rows={show ?? 8} />}
-      <div className="rows" {...hold.over(() => standing(rows))}>
+      <div className="rows @container" {...hold.over(() => standing(rows))}>
         {shown.map((row) => (
           <RetryRow key={row.item.id} row={row} {...(onRefresh ? { onRefresh } : {})} />
         ))}
@@ -56,6 +56,12 @@ export function RetryQueuePanel({ onRefresh, show, empty }: RetryQueueProps) {
     </Panel>
   );
 }
+
+/** On a phone three lines, in a panel two, on a page of its own one: name, retries, error, time, and what can be done. */
+const columns =
+  "grid grid-cols-[0.875rem_auto_minmax(0,1fr)_auto] items-center gap-x-2.5 gap-y-0.5 px-3.5 py-2 " +
+  "sm:grid-cols-[0.875rem_minmax(0,1fr)_9.5rem_8.5rem_auto] " +
+  "@4xl:grid-cols-[0.875rem_minmax(9rem,15rem)_9.5rem_minmax(0,1fr)_9.5rem_auto] @4xl:py-1";
 
 function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
   const { t } = useWords();
@@ -66,32 +72,29 @@ function RetryRow({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
       data-row={`/jobs/${item.id}`}
       data-phase={phase}
       tabIndex={-1}
-      className={`grid grid-cols-[1fr_auto] items-center gap-x-3 gap-y-0.5 px-3.5 py-2 hover:bg-hover sm:grid-cols-[1fr_8.5rem_auto] ${isLeaving ? "leaving" : ""}`}
+      className={`${columns} hover:bg-hover ${isLeaving ? "leaving" : ""}`}
     >
-      <div className="flex min-w-0 items-center gap-2">
-        <RefreshCw aria-hidden className="size-3.5 shrink-0 text-faint" />
-        <Link to={`/jobs/${item.id}`} className="link flex min-w-0 gap-1.5" title={item.taskId}>
-          <span className="cut max-w-40 font-medium sm:shrink-0">{typeLabel(t, item)}</span>
-          <span className="cut text-soft">
-            {visible(item.taskId === item.id ? (item.destination ?? "") : item.taskId)}
-          </span>
-        </Link>
-        {/* On a phone, how long it is held takes the room of how often it was tried. */}
-        <span className={item.held ? "max-sm:hidden" : ""}>
-          <Pips made={item.attemptCount} allowed={item.maxAttempts} />
+      <RefreshCw aria-hidden className="size-3.5 text-faint" />
+      <Link to={`/jobs/${item.id}`} className="link flex min-w-0 gap-1.5 max-sm:col-span-2" title={item.taskId}>
+        <span className="cut max-w-40 shrink-0 font-medium">{typeLabel(t, item)}</span>
+        <span className="cut text-soft">
+          {visible(item.taskId === item.id ? (item.destination ?? "") : item.taskId)}
         </span>
-      </div>
-      <div className="flex items-center justify-end gap-1.5 text-right">
-        <When row={row} />
-      </div>
-      <Actions row={row} {...(onRefresh ? { onRefresh } : {})} />
+      </Link>
+      <span className="max-sm:col-start-2 max-sm:row-start-2 max-sm:text-xs">
+        <Pips made={item.attemptCount} allowed={item.maxAttempts} />
+      </span>
       <p
-        className="cut col-span-2 pl-5.5 text-xs text-faint sm:order-last sm:col-span-3"
+        className="cut text-xs text-faint max-sm:col-span-2 max-sm:col-start-3 max-sm:row-start-2 sm:col-start-2 sm:col-end-[-1] sm:row-start-2 @4xl:col-start-4 @4xl:col-end-5 @4xl:row-start-1"
         title={item.lastError ?? undefined}
       >
         {phase === "waiting" && item.held && <span className="mr-1.5 text-soft">{heldBy(t, item.held)}</span>}
         {item.lastError ? t("retry.last", { error: visible(item.lastError) }) : " "}
       </p>
+      <div className="flex items-center justify-end gap-1.5 text-right max-sm:col-start-4 max-sm:row-start-1 sm:col-start-4 sm:row-start-1 @4xl:col-start-5">
+        <When row={row} />
+      </div>
+      <Actions row={row} {...(onRefresh ? { onRefresh } : {})} />
     </div>
   );
 }
@@ -157,11 +160,11 @@ function Actions({ row, onRefresh }: { row: Row; onRefresh?: () => void }) {
   const may = useMay("operate");
   const trigger = useRetryNow();
   const cancel = useCancel();
-  if (!may) return <span className="hidden sm:block" />;
+  if (!may) return null;
   const { id, nextAttemptAt } = row.item;
   const isOver = row.phase !== "waiting" && row.phase !== "running";
   return (
-    <div className="order-last flex gap-1.5 max-sm:col-span-2 max-sm:mt-1 max-sm:pl-5.5 sm:order-none">
+    <div className="flex gap-1.5 max-sm:col-span-3 max-sm:col-start-2 max-sm:mt-1 sm:col-start-5 sm:row-start-1 @4xl:col-start-6">
       <button
         type="button"
         data-key="r"

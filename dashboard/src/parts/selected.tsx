@@ -56,7 +56,7 @@ export function JobActions(props: { selection: Selection; filter: JobFilter; com
     client.invalidateQueries();
   };
   return (
-    <div className="flex flex-wrap items-center gap-1.5">
+    <div className={`flex flex-wrap items-center gap-1.5 ${selected.length === 0 ? "-ml-2.5" : ""}`}>
       {selected.length > 0 && <span className="text-soft">{t("jobs.selected", { count: selected.length })}</span>}
       {selected.length > 0 &&
         props.commands

@@ -4,7 +4,7 @@ import { useSyncExternalStore } from "react";
 import type { DetailView, ExplainView } from "../api/schema";
 import { onTick, serverClock } from "../clock";
 import { clockTime, duration } from "../format";
-import { type Key, useWords } from "../i18n";
+import { type Key, reasonName, useWords } from "../i18n";
 
 export interface Piece {
   kind: "wait" | "run" | "planned" | "end";
@@ -99,7 +99,9 @@ export function Timeline({ job, explained }: { job: DetailView; explained?: Expl
           .slice(-12)
           .map((piece, index) => (
             <li key={index} className={isGhost(piece) ? "text-faint" : outcomeColour(piece.outcome)}>
-              {piece.kind === "end" ? t("timeline.end", { why: piece.label }) : t("timeline.run", { run: piece.label })}{" "}
+              {piece.kind === "end"
+                ? t("timeline.end", { why: reasonName(t, piece.label) })
+                : t("timeline.run", { run: piece.label })}{" "}
               <span className="font-mono text-2xs text-faint">
                 {clockTime(piece.kind === "run" ? piece.from : piece.until, serverClock.now(), language)}
               </span>{" "}

@@ -13,15 +13,15 @@ use clap::{Args, value_parser};
 use redrive::{Clock, span};
 use redrive_server::config::LogFormat;
 use redrive_server::download::{
-    DEFAULT_MAX_RETRIES, Download, Downloads, FileState, Limits, MAX_RETRIES_LIMIT, Phase, Summary,
-    fingerprint,
+    DEFAULT_MAX_RETRIES, Download, DownloadError, Downloads, FileState, Limits, MAX_RETRIES_LIMIT, Phase,
+    Summary, fingerprint,
 };
 use redrive_server::egress::{Allow, Egress, EgressPolicy};
 use redrive_server::{printable, printable_json, telemetry};
 use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{finish, pair, state};
+use super::{finish, state};
 use crate::out::{self, Colour, Foot};
 use crate::trouble::{Done, Exit, Trouble};
 use bars::{Bars, size};
@@ -65,7 +65,7 @@ pub(crate) struct Get {
     #[arg(long, value_name = "sha256:HEX", conflicts_with = "input")]
     checksum: Option<String>,
     /// With this header; may be given several times
-    #[arg(long = "header", value_name = "NAME=VALUE", value_parser = pair)]
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header)]
     headers: Vec<(String, String)>,
     /// Also from here, beyond the open internet: a network, or a name; may be given several times
     #[arg(long, value_name = "CIDR|NAME")]
@@ -136,7 +136,7 @@ async fn get(given: Get) -> Done {
         painter.abort();
     }
     screen.summary(&summary);
-    outcome(&summary)
+    outcome(&summary, &downloads.files())
 }
 
 /// Returns when the signal comes; never where it cannot be heard.
@@ -147,7 +147,7 @@ async fn told(signal: &mut anyhow::Result<tokio::signal::unix::Signal>) {
     }
 }
 
-fn outcome(summary: &Summary) -> Done {
+fn outcome(summary: &Summary, files: &[FileState]) -> Done {
     if summary.unfinished > 0 {
         let message = format!("interrupted with {} not complete", files_of(summary.unfinished));
         return Err(
@@ -156,11 +156,25 @@ fn outcome(summary: &Summary) -> Done {
     }
     if summary.failed > 0 {
         let message = format!("{} could not be downloaded", files_of(summary.failed));
-        return Err(
-            Trouble::new(Exit::Failed, message).hint("the same command tries again, from where it was")
-        );
+        return Err(Trouble::new(Exit::Failed, message).hint(way_out(files)));
     }
     Ok(())
+}
+
+/// What to do about files that could not be downloaded.
+fn way_out(files: &[FileState]) -> &'static str {
+    let failed = |wanted: &str| {
+        files
+            .iter()
+            .any(|file| matches!(&file.phase, Phase::Failed { code: Some(code), .. } if code == wanted))
+    };
+    if failed("SSRF_BLOCKED") {
+        "addresses that are not on the open internet are reached with --allow-egress, such as --allow-egress 10.0.0.0/8"
+    } else if failed("FILE_EXISTS") {
+        "--overwrite replaces files that are there, -o names another folder, --name another name"
+    } else {
+        "the same command tries again, from where it was"
+    }
 }
 
 fn files_of(count: u64) -> String {
@@ -170,8 +184,8 @@ fn files_of(count: u64) -> String {
 impl Get {
     /// Everything that is asked for, checked.
     fn downloads(&self) -> Done<Vec<Download>> {
-        let mut wanted: Vec<(String, Option<String>)> =
-            self.urls.iter().map(|url| (url.clone(), self.checksum.clone())).collect();
+        let given = |url: &String| Wanted { url: url.clone(), checksum: self.checksum.clone(), line: None };
+        let mut wanted: Vec<Wanted> = self.urls.iter().map(given).collect();
         if wanted.len() > 1 && (self.checksum.is_some() || self.name.is_some()) {
             let hint = "give one URL; several checksums stand in a file, behind their URLs: -i FILE";
             return Err(Trouble::usage("--checksum and --name are for one URL", hint));
@@ -180,10 +194,10 @@ impl Get {
             wanted.extend(listed(&read_list(input)?));
         }
         let mut downloads = Vec::new();
-        for (url, checksum) in wanted {
-            let mut download = Download::new(url);
-            if let Some(checksum) = checksum {
-                download = download.checksum(&checksum);
+        for one in wanted {
+            let mut download = Download::new(&one.url);
+            if let Some(checksum) = &one.checksum {
+                download = download.checksum(checksum);
             }
             if let Some(name) = &self.name {
                 download = download.name(name);
@@ -191,9 +205,7 @@ impl Get {
             for (name, value) in &self.headers {
                 download = download.header(name, value);
             }
-            download
-                .check()
-                .map_err(|error| Trouble::usage(error.to_string(), "look at the command line again"))?;
+            download.check().map_err(|error| one.refused(&error))?;
             // The same twice is one file.
             if !downloads.contains(&download) {
                 downloads.push(download);
@@ -250,6 +262,36 @@ fn bytes(text: &str) -> Result<u64, String> {
     if (1.0..=1e18).contains(&bytes) { Ok(bytes as u64) } else { Err(wrong()) }
 }
 
+/// `Authorization: Bearer x`, as everybody writes it, or with `=`. No name has either sign in it.
+fn header(text: &str) -> Result<(String, String), String> {
+    match text.split_once([':', '=']) {
+        Some((name, value)) if !name.trim().is_empty() => {
+            Ok((name.trim().to_owned(), value.trim().to_owned()))
+        }
+        _ => Err(format!("{text:?} is no header; write NAME: VALUE")),
+    }
+}
+
+/// Something to be downloaded, as it was written.
+#[derive(Debug, PartialEq)]
+struct Wanted {
+    url: String,
+    checksum: Option<String>,
+    /// Where it stands in a list.
+    line: Option<usize>,
+}
+
+impl Wanted {
+    fn refused(&self, error: &DownloadError) -> Trouble {
+        let place = self.line.map_or_else(String::new, |line| format!("line {line} of the list: "));
+        let hint = match self.url.contains("://") {
+            false => format!("did you mean https://{}?", printable(&self.url)),
+            true => "redrive get --help shows what can be written".to_owned(),
+        };
+        Trouble::usage(format!("{place}{error}"), hint)
+    }
+}
+
 fn read_list(input: &Path) -> Done<String> {
     let mut text = String::new();
     let read = match input.as_os_str() == "-" {
@@ -265,12 +307,16 @@ fn read_list(input: &Path) -> Done<String> {
 }
 
 /// The URLs of a list, each perhaps with its checksum. Empty lines and those that begin with # say nothing.
-fn listed(text: &str) -> Vec<(String, Option<String>)> {
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+fn listed(text: &str) -> Vec<Wanted> {
+    let lines = (1..).zip(text.lines().map(str::trim));
     lines
-        .map(|line| match line.split_once(char::is_whitespace) {
-            Some((url, checksum)) => (url.to_owned(), Some(checksum.trim().to_owned())),
-            None => (line.to_owned(), None),
+        .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+        .map(|(number, line)| {
+            let (url, checksum) = match line.split_once(char::is_whitespace) {
+                Some((url, checksum)) => (url, Some(checksum.trim().to_owned())),
+                None => (line, None),
+            };
+            Wanted { url: url.to_owned(), checksum, line: Some(number) }
         })
         .collect()
 }
@@ -299,9 +345,13 @@ impl Screen {
                 ));
             }
             Phase::AlreadyThere => out::answer(&format!("{name} is there already")),
-            Phase::Failed { why } => out::note(&format!("failed {name}: {why}")),
+            Phase::Failed { why, .. } => out::note(&format!("failed {name}: {why}")),
             Phase::Retrying { at, why } => {
-                let wait = crate::times::rough(at.since(Clock::system().now()));
+                // To the tenth of a second: that one of them has passed meanwhile is no news.
+                let tenths = at.since(Clock::system().now()).as_millis().div_ceil(100);
+                let wait = crate::times::rough(Duration::from_millis(
+                    u64::try_from(tenths * 100).unwrap_or(u64::MAX),
+                ));
                 out::note(&format!("{name}: {why}; retry {} in {wait}", file.retries));
             }
             Phase::Waiting | Phase::Receiving => {}
@@ -356,7 +406,25 @@ mod tests {
     #[test]
     fn a_list_has_a_url_on_a_line_and_perhaps_its_checksum() {
         let list = listed("# today's\nhttps://a/1\n\n  https://a/2   sha256:ab  \r\n");
-        let expected = [("https://a/1", None), ("https://a/2", Some("sha256:ab"))];
-        assert_eq!(list, expected.map(|(url, sum)| (url.to_owned(), sum.map(str::to_owned))));
+        let expected = [("https://a/1", None, 2), ("https://a/2", Some("sha256:ab"), 4)];
+        let wanted = expected.map(|(url, sum, line)| Wanted {
+            url: url.to_owned(),
+            checksum: sum.map(str::to_owned),
+            line: Some(line),
+        });
+        assert_eq!(list, wanted);
+    }
+
+    #[test]
+    fn a_header_is_read_as_curl_takes_it_and_as_a_pair() {
+        let is = |text: &str, name: &str, value: &str| {
+            assert_eq!(header(text), Ok((name.to_owned(), value.to_owned())), "{text}");
+        };
+        is("Authorization: Bearer a=b", "Authorization", "Bearer a=b");
+        is("x-a=b: c", "x-a", "b: c");
+        is("x-empty:", "x-empty", "");
+        for wrong in ["", "x", ": b", "=b"] {
+            assert!(header(wrong).is_err(), "{wrong}");
+        }
     }
 }

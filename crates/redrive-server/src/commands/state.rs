@@ -20,8 +20,9 @@ pub(crate) async fn store(
     let path = place(given, kind, parts, beside)?;
     SqliteStore::open(&path).await.map_err(|error| match error.kind() {
         ErrorKind::InUse => {
-            let message = format!("another redrive {kind} is at work on the same ({error})");
-            Trouble::new(Exit::Temporary, message.lines().next().unwrap_or_default())
+            let error = error.to_string();
+            let by = error.lines().next().unwrap_or_default();
+            Trouble::new(Exit::Temporary, format!("another redrive {kind} is at work on this: {by}"))
                 .hint("wait until it is done, or stop it")
         }
         _ => Trouble::store(&error),

@@ -52,6 +52,9 @@ pub enum Phase {
     Failed {
         /// What was wrong.
         why: String,
+        /// The code of what was wrong, such as `FILE_EXISTS`, if it has one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<String>,
     },
 }
 

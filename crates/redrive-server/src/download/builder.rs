@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use redrive::{Clock, Engine, Limits as Rules, Policy, Queue, Retention, Store, days, secs};
 
 use super::board::Board;
-use super::fetch::Fetcher;
+use super::fetch::{Fetcher, write_bytes};
 use super::folder::{Folder, Taken};
 use super::hosts::Hosts;
 use super::{DEFAULT_MAX_RETRIES, Downloads, FileState, MAX_RETRIES_LIMIT, Observer};
@@ -163,6 +163,7 @@ impl Builder {
             hosts: Arc::new(Hosts::new(self.parallel, self.per_host, self.bytes_per_second)),
             board: board.clone(),
             limits: self.limits,
+            write_bytes: write_bytes(self.parallel),
             clock: Clock::system(),
         };
         let queue =

@@ -16,16 +16,20 @@ use super::answer::{Course, Have, judge};
 use super::board::{Board, Meter};
 use super::error::DownloadError;
 use super::folder::Folder;
-use super::hosts::{Flow, Hosts};
-use super::part::{Opened, Part, Placed};
+use super::hosts::{Flow, Hosts, Permit};
+use super::part::{Opened, Part, Placed, forget_empty};
 use super::places::Turn;
 use super::{Download, Limits};
 use crate::egress::{Egress, Redirects, Request, Streamed, Timeouts, user_header};
 
 /// What tells that it is us.
 const AGENT: &str = concat!("redrive/", env!("CARGO_PKG_VERSION"));
-/// So much is collected before it is written: what a kill can cost, for each file that is under way.
+/// So much is collected before it is written: what a kill can cost, for each file that is under way …
 const WRITE_BYTES: usize = 256 << 10;
+/// … and less where very many are, so that all of them together do not have more than this in memory …
+const WRITE_BYTES_ALL: usize = 8 << 20;
+/// … but never so little that writing costs more than receiving.
+const WRITE_BYTES_MIN: usize = 32 << 10;
 /// Below this many bytes a second, over the time for a stall, a transfer is as good as stalled.
 const LOW_SPEED: u64 = 64;
 /// A try that broke off after it had brought this much costs no retry …
@@ -51,7 +55,14 @@ pub(super) struct Fetcher {
     pub(super) hosts: Arc<Hosts>,
     pub(super) board: Arc<Board>,
     pub(super) limits: Limits,
+    /// See [`write_bytes`].
+    pub(super) write_bytes: usize,
     pub(super) clock: Clock,
+}
+
+/// How much each of so many files collects before it is written.
+pub(super) fn write_bytes(parallel: usize) -> usize {
+    (WRITE_BYTES_ALL / parallel.max(1)).clamp(WRITE_BYTES_MIN, WRITE_BYTES)
 }
 
 impl Handler<Download> for Fetcher {
@@ -107,17 +118,37 @@ impl Fetcher {
     ) -> Result<Placed, DownloadError> {
         let what = &attempt.payload;
         let turn = if attempt.number > 1 { Turn::GoesOn } else { Turn::Begins };
-        let checksum = what.digest().map_err(DownloadError::Invalid)?;
         let host = what.destination().unwrap_or_default();
         // Before anything is opened: very many may wait here.
         let permit = self.hosts.enter(&host, turn, meter.not_before()).await;
         let (folder, name, url) = (self.folder.clone(), what.file_name()?, what.url.clone());
         let taken = self.limits.taken();
         let opened = blocking(move || Part::open(&folder, &name, &url, taken)).await?;
-        let mut part = match opened {
+        let part = match opened {
             Opened::Part(part) => *part,
             Opened::Complete(placed) => return Ok(placed),
         };
+        let fetched = self.complete(attempt, part, permit, meter, came).await;
+        if fetched.is_err() {
+            let (folder, name) = (self.folder.clone(), what.file_name()?);
+            // What cannot be taken away does no harm.
+            blocking(move || Ok(forget_empty(&folder, &name)?)).await.ok();
+        }
+        fetched
+    }
+
+    /// Brings what is missing of a file, verifies it, and gives it its name.
+    async fn complete(
+        &self,
+        attempt: &Attempt<Download>,
+        mut part: Part,
+        permit: Permit,
+        meter: &Meter,
+        came: &mut i64,
+    ) -> Result<Placed, DownloadError> {
+        let what = &attempt.payload;
+        let (host, taken) = (what.destination().unwrap_or_default(), self.limits.taken());
+        let checksum = what.digest().map_err(DownloadError::Invalid)?;
         // Everything may have come before the last try could say so.
         if part.length() == 0 || part.identity().length != Some(part.length()) {
             part = match self.transfer(what, part, meter, came).await {
@@ -248,7 +279,7 @@ impl Fetcher {
         came: &mut i64,
     ) -> Result<Part, DownloadError> {
         let mut patience = Patience::new(self.limits.stall);
-        let mut held = Vec::with_capacity(WRITE_BYTES + (64 << 10));
+        let mut held = Vec::with_capacity(self.write_bytes);
         let mut look_at = part.length() + DISK_LOOK_EVERY;
         loop {
             let asked_at = self.clock.now();
@@ -260,16 +291,21 @@ impl Fetcher {
             });
             let is_over = !matches!(piece, Ok(Some(_)));
             if let Ok(Some(piece)) = &piece {
-                held.extend_from_slice(piece);
                 flow.came();
                 meter.came(piece.len());
                 *came += i64::try_from(piece.len()).unwrap_or(i64::MAX);
                 self.board.received.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                let mut rest = &piece[..];
+                while held.len() + rest.len() >= self.write_bytes {
+                    let (fits, later) = rest.split_at(self.write_bytes - held.len());
+                    held.extend_from_slice(fits);
+                    (part, held) = self.keep(part, held).await?;
+                    rest = later;
+                }
+                held.extend_from_slice(rest);
             }
-            if held.len() >= WRITE_BYTES || is_over {
-                let count = held.len();
-                (part, held) = write(part, held).await?;
-                self.hosts.spend(count).await;
+            if is_over {
+                (part, held) = self.keep(part, held).await?;
             }
             if piece?.is_none() {
                 return Ok(part);
@@ -279,6 +315,14 @@ impl Fetcher {
                 look_at = part.length() + DISK_LOOK_EVERY;
             }
         }
+    }
+
+    /// Writes what was collected, and waits if that was faster than it may be.
+    async fn keep(&self, part: Part, held: Vec<u8>) -> Result<(Part, Vec<u8>), DownloadError> {
+        let count = held.len();
+        let written = write(part, held).await?;
+        self.hosts.spend(count).await;
+        Ok(written)
     }
 }
 
@@ -329,6 +373,13 @@ async fn blocking<T: Send + 'static>(
 mod tests {
     use super::*;
     use redrive::millis;
+
+    #[test]
+    fn many_files_collect_less_each_and_none_next_to_nothing() {
+        assert_eq!([1, 8, 32].map(write_bytes), [WRITE_BYTES; 3]);
+        assert!(100 * write_bytes(100) <= WRITE_BYTES_ALL);
+        assert_eq!(write_bytes(100_000), WRITE_BYTES_MIN);
+    }
 
     #[test]
     fn a_trickle_is_a_stall_and_a_slow_line_is_none() {

@@ -95,6 +95,16 @@ pub(super) fn sidecar_name(name: &str) -> String {
     format!("{name}.part.json")
 }
 
+/// Takes away what is left of a try that brought nothing: no byte, so nothing to go on with.
+pub(super) fn forget_empty(folder: &Folder, name: &str) -> io::Result<()> {
+    if folder.length(&part_name(name))? == Some(0) {
+        // In this order: a part without its sidecar would be taken for somebody else's.
+        folder.remove(&part_name(name))?;
+        folder.remove(&sidecar_name(name))?;
+    }
+    Ok(())
+}
+
 impl Part {
     /// Opens what there is of a file, as far as it can be trusted.
     pub(super) fn open(

@@ -58,7 +58,7 @@ impl Ground {
     }
 }
 
-/// S3-01, S3-18, S3-20
+/// S3-01, S3-11, S3-18, S3-20
 #[tokio::test]
 async fn without_a_connection_nothing_is_tried_and_when_it_is_back_all_goes_out_in_order() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,7 +83,7 @@ async fn without_a_connection_nothing_is_tried_and_when_it_is_back_all_goes_out_
     assert!(done.iter().all(|it| (it.status, it.retry_count) == ("completed", 0)), "{done:?}");
 }
 
-/// S3-02, S3-03, S3-04, S3-05, S3-06, S3-12, S3-15, S3-20
+/// S3-02, S3-03, S3-04, S3-05, S3-06, S3-11, S3-12, S3-15, S3-20
 #[tokio::test]
 async fn the_third_failure_is_the_last_and_the_user_is_told_with_a_link_to_the_log() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,7 +141,23 @@ async fn a_failing_operation_holds_back_those_behind_it_or_lets_them_pass_as_was
     }
 }
 
-/// S3-13, S3-18
+/// S3-10, S3-13
+#[tokio::test]
+async fn an_operation_is_marked_before_it_is_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let ground = Ground::new(&folder).await;
+    ground.cloud.set_slow(true);
+    let mut events = ground.sync.engine().events();
+    let id = ground.sync.add(CreateNote::of("slow")).await.unwrap();
+    while !matches!(within(events.recv()).await.unwrap().what, Happening::Started { .. }) {}
+    assert_eq!(ground.operation(id).await.status, "processing");
+    assert_eq!(ground.cloud.operations(), [""; 0], "nothing has been done yet");
+    ground.cloud.set_slow(false);
+    ground.told(1).await;
+    assert_eq!(ground.operation(id).await.status, "completed");
+}
+
+/// S3-18
 #[tokio::test]
 async fn a_connection_that_is_lost_under_way_costs_the_operation_nothing() {
     let folder = tempfile::tempdir().unwrap();

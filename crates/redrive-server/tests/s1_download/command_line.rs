@@ -7,6 +7,7 @@ use tokio::process::Command;
 
 use crate::Ground;
 use crate::flaky::{Flaky, How, content};
+use crate::target::{Target, answer};
 
 /// The binary, with nothing of the caller's environment and with loopback allowed.
 pub(crate) fn get(ground: &Ground, words: &[&str]) -> Command {
@@ -85,6 +86,46 @@ async fn a_program_reads_one_object_a_line_and_a_summary() {
     assert_eq!(phases("gone").last(), Some(&"failed"));
     let summary = &lines.last().unwrap()["summary"];
     assert_eq!((&summary["completed"], &summary["failed"]), (&1.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn what_was_mistyped_is_told_with_what_to_write() {
+    let ground = Ground::new();
+    std::fs::write(ground.root().join("list"), "https://a.example/1\n\na.example/2\n").unwrap();
+    let plain = |words: &[&str]| {
+        let mut command = get(&ground, &[]);
+        command.args(words);
+        command
+    };
+    for (words, said_so) in [
+        (vec!["a.example/x.iso"], "did you mean https://a.example/x.iso?"),
+        (vec!["-i", "list"], "line 3 of the list: "),
+        (vec!["htp://a.example/x"], "write http or https"),
+        (vec!["https://a.example/x", "--header", "nonsense"], "write NAME: VALUE"),
+        (vec!["https://a.example/x", "--checksum", "md5:1"], "write sha256: and 64 hexadecimal digits"),
+    ] {
+        let (code, _, err) = said(plain(&words)).await;
+        assert!(code == Some(2) && err.contains(said_so), "{words:?}: {err}");
+    }
+    let (code, _, err) = said(plain(&["http://10.0.0.1/x"])).await;
+    assert!(code == Some(1) && err.contains("--allow-egress"), "{err}");
+    let server = server().await;
+    std::fs::write(ground.path("b.bin"), "mine").unwrap();
+    let (code, out, err) = said(plain(&[&server.url("/b.bin"), "--json"])).await;
+    assert!(code == Some(1) && err.contains("--overwrite"), "{err}");
+    assert!(out.contains(r#""code":"FILE_EXISTS""#), "{out}");
+}
+
+#[tokio::test]
+async fn headers_are_sent_as_they_are_written_for_curl() {
+    let (ground, target) = (Ground::new(), Target::start(|_, _| answer(200, "", "x")).await);
+    let words = ["--header", "Authorization: Bearer a=b", "--header", "x-one=1", &target.url("/a")];
+    assert_eq!(said(get(&ground, &words)).await.0, Some(0));
+    let asked = target.asked().remove(0);
+    assert_eq!(
+        (asked.headers["authorization"].as_str(), asked.headers["x-one"].as_str()),
+        ("Bearer a=b", "1")
+    );
 }
 
 /// S1-05, S1-33, S1-34, S1-35, S1-38: every retry is told with its reason, its number and its delay.

@@ -153,7 +153,7 @@ async fn a_wrong_checksum_is_tried_again_from_the_start_and_never_gets_its_name(
     assert_eq!((summary.failed, target.sent().len()), (1, 3));
     assert!(target.sent().iter().all(|sent| sent.from == 0));
     assert!(!ground.path("file").exists());
-    assert!(matches!(&downloads.files()[0].phase, Phase::Failed { why } if why.contains("SHA-256")));
+    assert!(matches!(&downloads.files()[0].phase, Phase::Failed { why, .. } if why.contains("SHA-256")));
 }
 
 #[tokio::test]
@@ -164,7 +164,9 @@ async fn nobody_s_file_is_overwritten_unless_that_was_asked_for() {
     std::fs::write(ground.path("file"), b"mine").unwrap();
     let (downloads, summary) = ground.fetch_one(&server.url("/file")).await;
     assert_eq!((summary.failed, server.sent().len()), (1, 0), "it was not even asked for");
-    assert!(matches!(&downloads.files()[0].phase, Phase::Failed { why } if why.contains("there is a file")));
+    assert!(
+        matches!(&downloads.files()[0].phase, Phase::Failed { why, .. } if why.contains("there is a file"))
+    );
     assert_eq!(std::fs::read(ground.path("file")).unwrap(), b"mine");
     drop(downloads);
     let builder = ground.builder().limits(Limits { overwrite: true, ..limits() });
@@ -223,14 +225,14 @@ async fn a_file_that_is_too_large_or_does_not_fit_is_not_taken() {
         let (downloads, summary) = ground.fetch(builder, vec![Download::new(server.url("/file"))]).await;
         assert_eq!((summary.failed, server.sent().len()), (1, 1));
         assert!(
-            matches!(&downloads.files()[0].phase, Phase::Failed { why } if why.contains("larger than 1048576"))
+            matches!(&downloads.files()[0].phase, Phase::Failed { why, .. } if why.contains("larger than 1048576"))
         );
         assert!(!ground.path("file").exists());
     }
     let (ground, server) = (Ground::new(), server(&bytes, vec![]).await);
     let builder = ground.builder().policy(quick(0)).limits(Limits { disk_floor: u64::MAX, ..limits() });
     let (downloads, _) = ground.fetch(builder, vec![Download::new(server.url("/file"))]).await;
-    assert!(matches!(&downloads.files()[0].phase, Phase::Failed { why } if why.contains("does not fit")));
+    assert!(matches!(&downloads.files()[0].phase, Phase::Failed { why, .. } if why.contains("does not fit")));
 }
 
 /// Z-36: nothing is unpacked, neither a body nor an archive.
@@ -240,7 +242,7 @@ async fn what_comes_packed_is_refused_and_an_archive_stays_one() {
     let packed = How::Lie(200, "content-encoding: gzip\r\ncontent-length: 1000\r\n".to_owned());
     let (ground, target) = (Ground::new(), server(&bytes, vec![packed]).await);
     let (downloads, _) = ground.fetch_one(&target.url("/file")).await;
-    assert!(matches!(&downloads.files()[0].phase, Phase::Failed { why } if why.contains("packed")));
+    assert!(matches!(&downloads.files()[0].phase, Phase::Failed { why, .. } if why.contains("packed")));
     let (ground, target) = (Ground::new(), Flaky::start(|_, _| How::Well).await);
     target.put("/a.tar.gz", bytes.clone(), "\"1\"");
     ground.fetch_one(&target.url("/a.tar.gz")).await;

@@ -81,7 +81,7 @@ async fn an_endless_503_is_given_up_after_three_retries_and_remembered() {
     let (downloads, summary) = ground.fetch_one(&target.url("/paper.pdf")).await;
     assert_eq!((summary.completed, summary.failed, summary.retried), (0, 1, 3));
     let file = &downloads.files()[0];
-    assert!(matches!(&file.phase, Phase::Failed { why } if why.contains("answered 503: still down")));
+    assert!(matches!(&file.phase, Phase::Failed { why, .. } if why.contains("answered 503: still down")));
     let detail = downloads.engine().get(file.id).await.unwrap().unwrap();
     assert!(matches!(detail.job.state, State::Dead { why: GiveUp::Exhausted, .. }));
     assert_eq!((detail.job.ledger.failures, detail.attempts.len(), target.asked().len()), (4, 4, 4));
@@ -190,6 +190,30 @@ async fn retry_after_holds_for_every_download_of_the_host() {
     assert_eq!(told.iter().filter(|sent| sent.status == 503).count(), 1);
     let detail = downloads.engine().get(downloads.files()[0].id).await.unwrap().unwrap();
     assert!(detail.attempts[0].failure.as_ref().unwrap().retry_after == Some(secs(1)));
+}
+
+/// S1-07: being told when to come back is no failure of the download, so it needs no retry for it.
+#[tokio::test]
+async fn a_download_that_is_told_later_spends_no_retry() {
+    let ground = Ground::new();
+    let target = Target::start(|n, _| match n {
+        0 | 1 => answer(503, "retry-after: 0\r\n", "busy"),
+        _ => answer(200, "", "now"),
+    })
+    .await;
+    let wanted = vec![Download::new(target.url("/x"))];
+    let (downloads, summary) = ground.fetch(ground.builder().policy(quick(0)), wanted).await;
+    assert_eq!((summary.completed, target.asked().len()), (1, 3));
+    let detail = downloads.engine().get(downloads.files()[0].id).await.unwrap().unwrap();
+    assert_eq!((detail.job.ledger.failures, detail.job.ledger.holds), (0, 2));
+}
+
+/// What is left in the folder is worth going on with.
+#[tokio::test]
+async fn a_download_that_brought_nothing_leaves_nothing() {
+    let (ground, target) = (Ground::new(), Target::start(|_, _| refused(404)).await);
+    let (_, summary) = ground.fetch_one(&target.url("/paper.pdf")).await;
+    assert_eq!((summary.failed, ground.names()), (1, vec![]));
 }
 
 /// S1-03 holds whatever is said beside it.
