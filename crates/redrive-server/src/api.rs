@@ -117,15 +117,16 @@ impl Api {
         &self.inner.engine
     }
 
-    /// What is wrong with a payload of a kind that this server runs itself.
-    fn check_payload(&self, kind: &str, payload: &serde_json::Value) -> Result<(), String> {
+    /// What is wrong with a payload of a kind that this server runs itself; or whose health matters to its job, where the
+    /// payload says so.
+    fn check_payload(&self, kind: &str, payload: &str) -> Result<Option<String>, String> {
         match (kind, &self.inner.commands) {
-            ("http", _) => HttpExecutor::check(payload),
-            ("command", Some(commands)) => commands.check(payload),
+            ("http", _) => HttpExecutor::check(payload).map(Some),
+            ("command", Some(commands)) => commands.check(payload).map(|()| None),
             ("command", None) => Err("commands are off: the operator allows them one by one in the \
                                       configuration, as [commands.NAME]"
                 .into()),
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 }
