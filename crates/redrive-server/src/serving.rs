@@ -39,7 +39,7 @@ pub(crate) fn run(options: &ServeOptions) -> ExitCode {
 }
 
 async fn serve(mut config: config::Config, demo: bool) -> Result<()> {
-    telemetry::log(&config.log, config.log_format)?;
+    let _log = telemetry::log(&config.log, config.log_format)?;
     let metrics = Metrics::install().context("cannot count")?;
     let store = config.store.clone();
     let demo = if demo { Some(Demo::new().await?) } else { None };
