@@ -38,6 +38,7 @@ use axum::Router;
 use axum::routing::get;
 use redrive::{Engine, Policy};
 use tokio::sync::watch;
+use tower::util::MapResponseLayer;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -225,7 +226,11 @@ pub fn router(api: Api) -> Router {
         move || async move { axum::Json((*description).clone()) }
     };
     let routes = routes.route("/openapi.json", get(served));
-    let routes = routes.layer(axum::middleware::from_fn_with_state(api.clone(), answer::dated));
+    let dated = {
+        let api = api.clone();
+        move |response| answer::dated(&api, response)
+    };
+    let routes = routes.layer(MapResponseLayer::new(dated));
     #[cfg(feature = "dashboard")]
     let routes = crate::assets::mount(routes);
     routes.fallback(answer::not_found).method_not_allowed_fallback(answer::method_not_allowed).with_state(api)
