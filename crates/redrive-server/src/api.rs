@@ -38,6 +38,7 @@ use axum::Router;
 use axum::routing::get;
 use redrive::{Engine, Policy};
 use tokio::sync::watch;
+use tower::util::MapResponseLayer;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -117,15 +118,16 @@ impl Api {
         &self.inner.engine
     }
 
-    /// What is wrong with a payload of a kind that this server runs itself.
-    fn check_payload(&self, kind: &str, payload: &serde_json::Value) -> Result<(), String> {
+    /// What is wrong with a payload of a kind that this server runs itself; or whose health matters to its job, where the
+    /// payload says so.
+    fn check_payload(&self, kind: &str, payload: &str) -> Result<Option<String>, String> {
         match (kind, &self.inner.commands) {
-            ("http", _) => HttpExecutor::check(payload),
-            ("command", Some(commands)) => commands.check(payload),
+            ("http", _) => HttpExecutor::check(payload).map(Some),
+            ("command", Some(commands)) => commands.check(payload).map(|()| None),
             ("command", None) => Err("commands are off: the operator allows them one by one in the \
                                       configuration, as [commands.NAME]"
                 .into()),
-            _ => Ok(()),
+            _ => Ok(None),
         }
     }
 }
@@ -224,7 +226,11 @@ pub fn router(api: Api) -> Router {
         move || async move { axum::Json((*description).clone()) }
     };
     let routes = routes.route("/openapi.json", get(served));
-    let routes = routes.layer(axum::middleware::from_fn_with_state(api.clone(), answer::dated));
+    let dated = {
+        let api = api.clone();
+        move |response| answer::dated(&api, response)
+    };
+    let routes = routes.layer(MapResponseLayer::new(dated));
     #[cfg(feature = "dashboard")]
     let routes = crate::assets::mount(routes);
     routes.fallback(answer::not_found).method_not_allowed_fallback(answer::method_not_allowed).with_state(api)

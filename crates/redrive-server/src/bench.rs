@@ -67,6 +67,11 @@ pub(crate) fn child(child: &BenchChild) -> Result<()> {
     runtime()?.block_on(child::run(child))
 }
 
+/// What the jobs of the benchmark call, in a process of its own.
+pub(crate) fn target() -> Result<()> {
+    runtime()?.block_on(over_http::target())
+}
+
 /// One part of a comparison with other queues.
 pub(crate) fn peer(part: &BenchPeer) -> Result<()> {
     runtime()?.block_on(peer::run(part))

@@ -166,6 +166,9 @@ pub(crate) enum Command {
     /// A part of the benchmark that needs a process of its own
     #[command(hide = true)]
     BenchChild(BenchChild),
+    /// What the jobs of the benchmark call
+    #[command(hide = true)]
+    BenchTarget,
     /// What a comparison with other queues asks of each of them
     #[command(hide = true)]
     BenchPeer(BenchPeer),

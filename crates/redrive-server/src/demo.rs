@@ -10,20 +10,40 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::routing::post;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use redrive::{Engine, Json, NewJob, Policy};
+use redrive::{Clock, Engine, Json, Limits, NewJob, Policy, Timestamp};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::config::{Config, DestinationConfig};
 use crate::serve::Server;
 
 /// How often a job comes in.
 const TRICKLE_EVERY: Duration = Duration::from_millis(700);
+/// Whom they are for, one after the other.
+const TARGETS: [&str; 10] =
+    ["steady", DOWN, "flaky", DOWN, "limited", "steady", DOWN, "flaky", "steady", "missing"];
+/// The destination that has outages.
+const DOWN: &str = "down";
+/// How long an outage is, and how long it is well after each. The first is there from the beginning: within the first
+/// minute it is found out, asked about, over, and worked off.
+const OUTAGE: Duration = redrive::secs(15);
+const WELL: Duration = redrive::secs(30);
+/// After this many jobs have failed it is taken to be down: few, because few jobs come in.
+const BREAKER: u32 = 3;
 
 /// What the destinations have seen.
-#[derive(Default)]
 struct Seen {
     requests: AtomicU64,
+    clock: Clock,
+    since: Timestamp,
+}
+
+impl Seen {
+    fn is_down(&self) -> bool {
+        let passed = self.clock.now().since(self.since).as_millis();
+        passed % (OUTAGE + WELL).as_millis() < OUTAGE.as_millis()
+    }
 }
 
 /// A demonstration that has its port and has not begun.
@@ -44,15 +64,20 @@ impl Demo {
         Ok(Demo { listener, address })
     }
 
-    /// What a server must be allowed to call for it, as `egress.allow` has it: its own port and nothing else.
-    pub fn egress(&self) -> String {
-        format!("{}/32:{}", self.address.ip(), self.address.port())
+    /// Configures a server for it: which may call the demo's own port and nothing else, and soon finds out who is down.
+    pub fn prepare(&self, config: &mut Config) {
+        config.egress_allow.push(format!("{}/32:{}", self.address.ip(), self.address.port()));
+        let limits = Limits { breaker: BREAKER, ..Limits::default() };
+        // Before what the user has written, which holds where it says something else.
+        config.destinations.insert(0, DestinationConfig { pattern: DOWN.into(), limits, health: None });
     }
 
     /// Starts the destinations and the trickle. Both end when what it returns is dropped.
     pub fn start(self, server: &Server) -> JoinSet<()> {
         let Demo { listener, address } = self;
-        let targets = Router::new().route("/{target}", post(answer)).with_state(Arc::new(Seen::default()));
+        let clock = Clock::system();
+        let seen = Seen { requests: AtomicU64::new(0), since: clock.now(), clock };
+        let targets = Router::new().route("/{target}", post(answer)).with_state(Arc::new(seen));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             // Ends with the process; a demonstration has nobody to complain to.
@@ -65,8 +90,7 @@ impl Demo {
     }
 }
 
-/// A steady one, one that often fails, one that says when to come back, one that is down half of the time, and one that
-/// knows nothing.
+/// A steady one, one that often fails, one that says when to come back, one that has outages, and one that knows nothing.
 async fn answer(seen: State<Arc<Seen>>, target: Path<String>) -> (StatusCode, HeaderMap, &'static str) {
     let count = seen.requests.fetch_add(1, Ordering::Relaxed);
     let mut headers = HeaderMap::new();
@@ -79,19 +103,18 @@ async fn answer(seen: State<Arc<Seen>>, target: Path<String>) -> (StatusCode, He
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
             (StatusCode::TOO_MANY_REQUESTS, "slow down")
         }
-        "down" if (count / 40) % 2 == 1 => (StatusCode::OK, "back again"),
-        "down" => (StatusCode::BAD_GATEWAY, "nobody home"),
+        DOWN if seen.is_down() => (StatusCode::BAD_GATEWAY, "nobody home"),
+        DOWN => (StatusCode::OK, "back again"),
         _ => (StatusCode::NOT_FOUND, "no such thing"),
     };
     (status, headers, text)
 }
 
 async fn trickle(engine: &Engine, base: &str) {
-    let targets = ["steady", "flaky", "steady", "limited", "flaky", "down", "steady", "missing"];
     let mut tick = tokio::time::interval(TRICKLE_EVERY);
     for number in 0_u64.. {
         tick.tick().await;
-        let target = targets[usize::try_from(number).unwrap_or(0) % targets.len()];
+        let target = TARGETS[usize::try_from(number).unwrap_or(0) % TARGETS.len()];
         let payload =
             json!({ "method": "POST", "url": format!("{base}/{target}"), "body": { "order": number } });
         let Ok(payload) = Json::of(&payload) else { continue };

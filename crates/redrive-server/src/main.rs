@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Simulate(given) => finish(simulate::run(*given)),
         Command::Bench(options) => out::exit_code(bench::run(&options)),
         Command::BenchChild(child) => out::exit_code(bench::child(&child)),
+        Command::BenchTarget => out::exit_code(bench::target()),
         Command::BenchPeer(part) => out::exit_code(bench::peer(&part)),
     }
 }

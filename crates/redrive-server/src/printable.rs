@@ -31,7 +31,8 @@ pub fn printable_json(text: &str) -> Cow<'_, str> {
 }
 
 fn escaped(text: &str, mut write: impl FnMut(&mut String, char)) -> Cow<'_, str> {
-    if !text.contains(is_treacherous) {
+    let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+    if is_plain || !text.contains(is_treacherous) {
         return Cow::Borrowed(text);
     }
     let mut out = String::with_capacity(text.len() + 16);

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use redrive::{Builder, Engine, PostgresOptions, SqliteOptions, Store};
@@ -19,6 +20,9 @@ use crate::notices::Notifier;
 use crate::telemetry::Metrics;
 use crate::tokens::StoreTokens;
 
+/// How often durations that were measured are added up.
+const GATHER_EVERY: Duration = redrive::secs(5);
+
 /// A server that has its store and its address, and serves when it is told to.
 pub struct Server {
     config: Config,
@@ -26,6 +30,7 @@ pub struct Server {
     router: axum::Router,
     api: Api,
     health: Health,
+    metrics: Option<Metrics>,
     listener: TcpListener,
     tls: Option<Arc<Tls>>,
     /// Says that it is to stop.
@@ -63,7 +68,7 @@ impl Server {
         let parts = api::Parts {
             policies: config.policies.clone(),
             commands,
-            metrics,
+            metrics: metrics.clone(),
             payload_bytes: Some(config.limits.payload_bytes),
             batch: Some(config.limits.batch),
             stopping: Some(stopping),
@@ -81,7 +86,7 @@ impl Server {
             .await
             .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
         let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
-        Ok(Server { config, engine, router, api, health, listener, tls, stop })
+        Ok(Server { config, engine, router, api, health, metrics, listener, tls, stop })
     }
 
     /// Where it listens.
@@ -129,7 +134,7 @@ impl Server {
     ///
     /// Those of the store at the end, and of the socket.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        let Server { config, engine, router, api, health, listener, tls, stop } = self;
+        let Server { config, engine, router, api, health, metrics, listener, tls, stop } = self;
         let entrance = match tls {
             Some(tls) => Entrance::secured(listener, tls),
             None => listener.into(),
@@ -161,13 +166,23 @@ impl Server {
         let notifier = Notifier::new(engine.clone(), config.notify.clone());
         let noticed = async {
             tokio::select! {
-                () = async { tokio::join!(notifier.run(|notice| api.notice(notice)), health.run()); } => {}
+                () = async {
+                    tokio::join!(notifier.run(|notice| api.notice(notice)), health.run(), gather(metrics));
+                } => {}
                 () = stopping(stopped.clone()) => {}
             }
         };
         let (worked, listened, (), ()) = tokio::join!(worked, listened, told, noticed);
         worked?;
         Ok(listened?)
+    }
+}
+
+/// Adds up what was counted, now and then.
+async fn gather(metrics: Option<Metrics>) {
+    while let Some(metrics) = &metrics {
+        tokio::time::sleep(GATHER_EVERY).await;
+        metrics.gather();
     }
 }
 

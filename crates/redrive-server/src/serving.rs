@@ -39,11 +39,13 @@ pub(crate) fn run(options: &ServeOptions) -> ExitCode {
 }
 
 async fn serve(mut config: config::Config, demo: bool) -> Result<()> {
-    telemetry::log(&config.log, config.log_format)?;
+    let _log = telemetry::log(&config.log, config.log_format)?;
     let metrics = Metrics::install().context("cannot count")?;
     let store = config.store.clone();
     let demo = if demo { Some(Demo::new().await?) } else { None };
-    config.egress_allow.extend(demo.as_ref().map(Demo::egress));
+    if let Some(demo) = &demo {
+        demo.prepare(&mut config);
+    }
     let server = Server::open(config, Some(metrics)).await?;
     let url = server.url()?;
     // Kept until the end: the store is ours for as long.

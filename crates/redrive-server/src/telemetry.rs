@@ -1,5 +1,8 @@
 //! Logs and metrics: set up once, by whoever runs the server. One line per event, whatever is in it.
 
+mod scribe;
+
+use std::borrow::Cow;
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -11,17 +14,22 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::config::LogFormat;
 use crate::printable::{printable, printable_json};
 
+pub use self::scribe::Scribe;
+
 /// Where the buckets of durations end, in seconds: from a fast answer to a slow job.
 const SECONDS: [f64; 16] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 3600.0];
 
-/// Begins to log to stderr: these levels, in this format. Panics are logged as one line too.
+/// Begins to log to stderr: these levels, in this format. Panics are logged as one line too. All of it is written when
+/// what this returns is dropped.
 ///
 /// # Errors
 ///
 /// If the levels cannot be read, or something else logs already.
-pub fn log(levels: &str, format: LogFormat) -> anyhow::Result<()> {
-    tracing::subscriber::set_global_default(subscriber(levels, format, io::stderr)?)?;
+pub fn log(levels: &str, format: LogFormat) -> anyhow::Result<Scribe> {
+    let scribe = Scribe::start(io::stderr())?;
+    let pen = scribe.pen();
+    tracing::subscriber::set_global_default(subscriber(levels, format, move || pen.clone())?)?;
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
         let text = panic.payload().downcast_ref::<&str>().copied();
@@ -29,7 +37,7 @@ pub fn log(levels: &str, format: LogFormat) -> anyhow::Result<()> {
             text.or(panic.payload().downcast_ref::<String>().map(String::as_str)).unwrap_or("(no text)");
         tracing::error!(place, said, "Panic");
     }));
-    Ok(())
+    Ok(scribe)
 }
 
 /// What logs these levels, in this format, to this writer.
@@ -82,7 +90,11 @@ impl<W: Write> Write for OneLineWriter<W> {
             LogFormat::Text => printable(event),
             LogFormat::Json => printable_json(event),
         };
-        self.to.write_all(format!("{line}\n").as_bytes())?;
+        match line {
+            // It was harmless as it was, which is the rule.
+            Cow::Borrowed(line) if line.len() + 1 == bytes.len() => self.to.write_all(bytes)?,
+            line => self.to.write_all(format!("{line}\n").as_bytes())?,
+        }
         Ok(bytes.len())
     }
 
@@ -112,9 +124,14 @@ impl Metrics {
 
     /// The page `/metrics`.
     pub fn render(&self) -> String {
-        // Histograms gather what was recorded only when told to.
-        self.handle.run_upkeep();
+        self.gather();
         self.handle.render()
+    }
+
+    /// Adds up what was recorded since. Every duration is kept by itself until then, so that it has to be done now and
+    /// then even if nobody asks for the page.
+    pub fn gather(&self) {
+        self.handle.run_upkeep();
     }
 }
 

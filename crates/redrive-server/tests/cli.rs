@@ -92,6 +92,23 @@ fn a_demo_may_call_its_own_destinations_without_being_allowed_to() {
 }
 
 #[test]
+fn a_demo_shows_a_breaker_at_work() {
+    let ground = Ground::new();
+    let server = ground.serve("sqlite:demo.db", &["--demo"]);
+    let ask = |words: &[&str]| ground.run(&[words, &["--json", "--server", server.url()]].concat()).json();
+    let is_down = |one: &Value| one["name"] == "down" && one["reason"] == "failing";
+    let mut looks = std::iter::repeat_with(|| {
+        let list = ask(&["destinations", "list"]);
+        let dead = ask(&["dead", "list", "--destination", "down"]);
+        (list.as_array().unwrap().iter().any(is_down), dead["items"] != json!([]))
+    });
+    // It is found out before a single job has used up its retries for it.
+    let (is_down, is_dead) = looks.find(|(is_down, is_dead)| *is_down || *is_dead).unwrap();
+    assert!(is_down && !is_dead);
+    server.stop();
+}
+
+#[test]
 fn every_command_answers_the_same_on_a_store_and_on_a_server() {
     let ground = Ground::new();
     let (local, served) =

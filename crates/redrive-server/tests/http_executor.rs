@@ -44,7 +44,7 @@ impl World {
     }
 
     async fn enqueue(&self, payload: &Value) -> JobId {
-        HttpExecutor::check(payload).unwrap();
+        HttpExecutor::check(&payload.to_string()).unwrap();
         self.engine.enqueue(NewJob::of_kind("http", Json::of(payload).unwrap())).await.unwrap().id
     }
 
@@ -433,13 +433,25 @@ async fn how_fast_jobs_go_out() {
 
 #[test]
 fn a_bad_job_is_refused_before_it_is_stored() {
-    assert!(HttpExecutor::check(&json!({"url": "https://api.example/x", "body": {"a": 1}})).is_ok());
-    let refused = HttpExecutor::check(&json!({"url": "gopher://api.example/"})).unwrap_err();
+    assert!(HttpExecutor::check(r#"{"url": "https://api.example/x", "body": {"a": 1}}"#).is_ok());
+    let refused = HttpExecutor::check(r#"{"url": "gopher://api.example/"}"#).unwrap_err();
     assert_eq!(refused, "the scheme \"gopher\" is not served; write http or https");
-    let destination = |url: &str| HttpExecutor::destination(&json!({"url": url}));
+    let destination = |url: &str| HttpExecutor::check(&json!({"url": url}).to_string()).ok();
     assert_eq!(destination("https://api.example/x").as_deref(), Some("api.example"));
     assert_eq!(destination("http://api.example:8080/x").as_deref(), Some("api.example:8080"));
     assert_eq!(destination("x"), None);
+}
+
+#[test]
+fn what_would_fail_when_it_is_run_is_refused_when_it_is_checked() {
+    // As a value it would have the second URL alone, and nobody would see the first.
+    let twice = r#"{"url": "https://a.example/", "url": "https://b.example/"}"#;
+    assert!(HttpExecutor::check(twice).unwrap_err().contains("duplicate field `url`"));
+    for nothing in ["null", "[]", "7", r#"{"sources": [7]}"#, r#"{"url": "https://a.example/", "verify": 7}"#]
+    {
+        let problem = HttpExecutor::check(nothing).unwrap_err();
+        assert!(!problem.contains("Written"), "{problem}");
+    }
 }
 
 #[test]
@@ -449,6 +461,6 @@ fn the_examples_in_the_guide_can_be_run() {
     let payloads: Vec<&str> = payloads.map(|(payload, _)| payload).collect();
     assert_eq!(payloads.len(), 4);
     for payload in payloads {
-        HttpExecutor::check(&serde_json::from_str(payload).unwrap()).unwrap();
+        HttpExecutor::check(payload).unwrap();
     }
 }

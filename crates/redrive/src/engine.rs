@@ -27,7 +27,7 @@ use self::handler::Registry;
 use self::shift::{Desk, Shift, Step};
 use crate::clock::{Clock, Rng, Timestamp};
 use crate::error::{Error, ErrorKind, Result};
-use crate::job::{Job, JobId, Json, NewJob};
+use crate::job::{Job, JobId, Json, NewJob, StateName};
 use crate::machine::{self, Admission, Command, Steer};
 use crate::operate::{Audit, Setting};
 use crate::queue::{Queue, Retention};
@@ -330,11 +330,12 @@ impl Engine {
             // In its own state it could be done, so its key must be what stood in the way.
             _ => "another job has its key",
         };
-        Err(Error::new(ErrorKind::Conflict, format!("job {id} stays as it is: {reason}")).with_hint(format!(
-            "it is {} at run {}",
-            job.state.name(),
-            job.attempt()
-        )))
+        let stands = match (job.state.name(), job.ledger.attempt) {
+            (StateName::Running, _) => format!("it is running, in run {}", job.attempt()),
+            (state, 0) => format!("it is {state}, and has not run"),
+            (state, runs) => format!("it is {state}, after run {runs}"),
+        };
+        Err(Error::new(ErrorKind::Conflict, format!("job {id} stays as it is: {reason}")).with_hint(stands))
     }
 
     /// Looks now for jobs that were enqueued in a transaction of your own, instead of within a second.

@@ -1,7 +1,6 @@
 //! What every route answers: the envelope; and how it reads what it was sent.
 
-use axum::extract::{FromRequest, FromRequestParts, Request, State};
-use axum::middleware::Next;
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::request::Parts;
@@ -70,9 +69,8 @@ impl<T: Serialize> IntoResponse for Good<T> {
 pub(super) const TIME: &str = "redrive-time";
 
 /// Says what time it is where due times come from.
-pub(super) async fn dated(state: State<Api>, request: Request, next: Next) -> Response {
-    let mut response = next.run(request).await;
-    response.headers_mut().insert(TIME, state.engine().now().as_millis().into());
+pub(super) fn dated(api: &Api, mut response: Response) -> Response {
+    response.headers_mut().insert(TIME, api.engine().now().as_millis().into());
     response
 }
 
@@ -112,15 +110,15 @@ impl<T> Body<T> {
 const KEY_MAX: usize = 255;
 
 /// The header `Idempotency-Key`, with what identifies the request beside it.
-fn call(request: &Request, body: &[u8]) -> Result<Option<Call>, Refusal> {
-    let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
+fn call(head: &Parts, body: &[u8]) -> Result<Option<Call>, Refusal> {
+    let Some(key) = head.headers.get("idempotency-key") else { return Ok(None) };
     let key = key.to_str().ok().filter(|key| !key.is_empty() && key.len() <= KEY_MAX);
     let key = key.ok_or_else(|| {
         let hint = format!("send 1 to {KEY_MAX} printable ASCII characters, such as a UUID");
         invalid("the Idempotency-Key is not understood", hint)
     })?;
     let mut hash = Sha256::new();
-    for part in [request.method().as_str().as_bytes(), request.uri().path().as_bytes(), body] {
+    for part in [head.method.as_str().as_bytes(), head.uri.path().as_bytes(), body] {
         hash.update(part.len().to_be_bytes());
         hash.update(part);
     }
@@ -160,11 +158,10 @@ async fn json<T: DeserializeOwned, S: Send + Sync>(
     opening: char,
 ) -> Result<Body<T>, Refusal> {
     let (head, body) = request.into_parts();
-    let again = Request::from_parts(head.clone(), axum::body::Body::empty());
-    let bytes = bytes::Bytes::from_request(Request::from_parts(head, body), state)
+    let bytes = bytes::Bytes::from_request(Request::new(body), state)
         .await
         .map_err(|error| invalid(error.body_text(), "send the body again"))?;
-    let call = call(&again, &bytes)?;
+    let call = call(&head, &bytes)?;
     let hint = "send JSON as /openapi.json describes it";
     let text = std::str::from_utf8(&bytes)
         .map_err(|_| Refusal::new(400, "RETRY_INVALID", "the body is not UTF-8").hint(hint))?;

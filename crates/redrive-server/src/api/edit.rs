@@ -17,7 +17,6 @@ use super::forms::{payload_of, policy_of};
 use super::jobs::find;
 use super::views::DetailView;
 use crate::door::{Refusal, Scope, Who};
-use crate::executor::HttpExecutor;
 
 /// What is to be changed; the rest stays.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -62,12 +61,11 @@ async fn edit_of(api: &Api, who: &Who, id: JobId, form: EditForm) -> Result<Edit
         Edit { priority: form.priority, labels: form.labels, by: who.name.clone(), ..Edit::default() };
     if let Some(payload) = form.payload {
         let job = find(api, id).await?.job;
-        let (payload, value) = payload_of(api, &job.kind, payload.get())?;
+        let (payload, goes_to) = payload_of(api, &job.kind, payload.get())?;
         // Where the job goes to was read off its URL, unless somebody said otherwise.
-        let of = |value: &Value| (*job.kind == *"http").then(|| HttpExecutor::destination(value)).flatten();
-        let before: Value = serde_json::from_str(job.payload.as_str()).unwrap_or_default();
-        if job.extras().destination.as_deref() == of(&before).as_deref() {
-            edit.destination = of(&value).map(Into::into);
+        let went_to = api.check_payload(&job.kind, job.payload.as_str()).unwrap_or_default();
+        if job.extras().destination.as_deref() == went_to.as_deref() {
+            edit.destination = goes_to.map(Into::into);
         }
         edit.payload = Some(payload);
     }

@@ -188,27 +188,28 @@ async fn watch_gates(hub: Weak<Hub>, mut changes: broadcast::Receiver<Change>) {
     }
 }
 
+/// Looks at the end of each moment what has happened in it: to be woken by every event would cost a busy server more than
+/// the events do.
 async fn collect(hub: Weak<Hub>, mut events: broadcast::Receiver<Event>) {
-    let (mut jobs, mut more) = (Vec::new(), 0);
     let mut tick = tokio::time::interval(BATCH_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
-        tokio::select! { biased;
-            _ = tick.tick() => {
-                let Some(hub) = hub.upgrade() else { return };
-                if !jobs.is_empty() || more > 0 {
-                    hub.tell(&Written { jobs: &jobs, more }).await;
-                    (jobs, more) = (Vec::new(), 0);
-                }
-            }
-            event = events.recv() => match event {
+        tick.tick().await;
+        let Some(hub) = hub.upgrade() else { return };
+        let (mut jobs, mut more) = (Vec::new(), 0);
+        for _ in 0..events.len() {
+            match events.try_recv() {
                 Ok(event) if jobs.len() < BATCH_MAX => jobs.push(event),
                 Ok(_) => more += 1,
-                Err(broadcast::error::RecvError::Lagged(missed)) => {
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => {
                     more += usize::try_from(missed).unwrap_or(usize::MAX);
                 }
-                Err(broadcast::error::RecvError::Closed) => return,
-            },
+                Err(broadcast::error::TryRecvError::Empty) => break,
+                Err(broadcast::error::TryRecvError::Closed) => return,
+            }
+        }
+        if !jobs.is_empty() || more > 0 {
+            hub.tell(&Written { jobs: &jobs, more }).await;
         }
     }
 }

@@ -14,7 +14,6 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 use super::Api;
 use super::answer::invalid;
 use crate::door::Refusal;
-use crate::executor::HttpExecutor;
 
 /// A duration as people write it: `"90s"`, `"1h30m"`, `"14d"`; or a number of seconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -87,11 +86,9 @@ impl JobForm {
     /// The job, or what is wrong with it.
     pub(super) fn into_job(self, api: &Api) -> Result<NewJob, Refusal> {
         let text = self.payload.as_ref().map_or("null", |payload| payload.get());
-        let (payload, value) = payload_of(api, &self.kind, text)?;
+        let (payload, goes_to) = payload_of(api, &self.kind, text)?;
         let mut job = NewJob::of_kind(&self.kind, payload);
-        let destination = self
-            .destination
-            .or_else(|| (self.kind == "http").then(|| HttpExecutor::destination(&value)).flatten());
+        let destination = self.destination.or(goes_to);
         if self.delay.is_some() && self.run_at.is_some() {
             return Err(invalid("delay and runAt are both given", "send one of them"));
         }
@@ -140,8 +137,8 @@ impl JobForm {
     }
 }
 
-/// A payload that jobs of this kind can have: as text, and as a value.
-pub(super) fn payload_of(api: &Api, kind: &str, text: &str) -> Result<(Json, Value), Refusal> {
+/// A payload that jobs of this kind can have, and whose health matters to them, where it says so.
+pub(super) fn payload_of(api: &Api, kind: &str, text: &str) -> Result<(Json, Option<String>), Refusal> {
     if text.len() > api.inner.payload_bytes {
         let (is, may) = (text.len(), api.inner.payload_bytes);
         return Err(Refusal::new(
@@ -151,15 +148,16 @@ pub(super) fn payload_of(api: &Api, kind: &str, text: &str) -> Result<(Json, Val
         )
         .hint("store the data elsewhere and put a reference into the payload"));
     }
-    let value: Value = serde_json::from_str(text).map_err(|error| not_json(&error))?;
-    api.check_payload(kind, &value).map_err(|problem| {
+    let not_json = |error: serde_json::Error| {
+        invalid(format!("the payload is not JSON: {error}"), "send any JSON value")
+    };
+    // As a value, which refuses what is JSON by its letters but no value that anybody could read, such as 1e999.
+    serde_json::from_str::<Value>(text).map_err(not_json)?;
+    let payload = Json::parse(text).map_err(not_json)?;
+    let goes_to = api.check_payload(kind, text).map_err(|problem| {
         invalid(format!("the payload cannot be run: {problem}"), "correct it and send the job again")
     })?;
-    Ok((Json::parse(text).map_err(|error| not_json(&error))?, value))
-}
-
-fn not_json(error: &serde_json::Error) -> Refusal {
-    invalid(format!("the payload is not JSON: {error}"), "send any JSON value")
+    Ok((payload, goes_to))
 }
 
 /// A policy by name or by value.

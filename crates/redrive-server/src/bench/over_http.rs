@@ -12,15 +12,16 @@ use anyhow::{Context as _, Result, anyhow, ensure};
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
-use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use redrive::{Engine, Json, NewJob};
+use redrive::{Engine, Json, NewJob, Payload as _};
 use redrive_server::egress::{self, Allow, Egress, EgressPolicy};
+use redrive_server::executor::HttpExecutor;
 use redrive_server::remote::Remote;
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
@@ -28,7 +29,7 @@ use tokio::task::JoinSet;
 use super::measures::{CALLERS, per_second};
 use super::workload::{self, BULK, Parcel};
 use crate::cli::StoreUrl;
-use crate::stopwatch;
+use crate::{out, stopwatch};
 
 /// `redrive serve` on a store, as a process of its own.
 struct Serving {
@@ -71,7 +72,7 @@ impl Serving {
             }
         };
         // A process to which nobody listens stops when the pipe is full.
-        tokio::spawn(async move { while let Ok(Some(_)) = said.next_line().await {} });
+        tokio::spawn(async move { tokio::io::copy_buf(said.get_mut(), &mut tokio::io::sink()).await });
         Ok(Serving { address, child, _folder: folder })
     }
 
@@ -116,75 +117,132 @@ pub(crate) async fn enqueue(store: &StoreUrl, jobs: u64) -> Result<f64> {
     Ok(rate)
 }
 
-/// One connection's share of the jobs.
+/// A job as it is sent.
+#[derive(Serialize)]
+struct Sent {
+    kind: &'static str,
+    payload: Parcel,
+}
+
+/// One connection's share of the jobs. It speaks HTTP by hand: what the caller costs is taken from what is measured.
 async fn post(address: SocketAddr, caller: u64, jobs: u64) -> Result<()> {
-    let socket = TcpStream::connect(address).await?;
+    let mut socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(socket)).await?;
-    tokio::spawn(connection);
+    let mut answer = Vec::new();
     for number in (caller..jobs).step_by(usize::try_from(CALLERS)?) {
-        let body = json!({ "kind": "parcel", "payload": Parcel::new(number) }).to_string();
-        let request = Request::post("/api/v1/jobs")
-            .header("host", address.to_string())
-            .header("content-type", "application/json")
-            .body(Full::new(Bytes::from(body)))?;
-        sender.ready().await?;
-        let answer = sender.send_request(request).await?;
-        ensure!(answer.status() == 201, "POST /jobs answered {}", answer.status());
-        answer.into_body().collect().await?;
+        let body = serde_json::to_string(&Sent { kind: Parcel::KIND, payload: Parcel::new(number) })?;
+        let head = format!(
+            "POST /api/v1/jobs HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+             content-length: {}\r\n\r\n",
+            body.len()
+        );
+        socket.write_all((head + &body).as_bytes()).await?;
+        answer.clear();
+        while length(&answer)?.is_none_or(|length| answer.len() < length) {
+            ensure!(socket.read_buf(&mut answer).await? > 0, "the server hung up");
+        }
+        let said = String::from_utf8_lossy(&answer);
+        ensure!(said.starts_with("HTTP/1.1 201 "), "POST /jobs was answered {said}");
     }
     Ok(())
 }
 
-/// A destination that takes everything, and counts.
-struct Taker {
-    url: String,
-    taken: Arc<AtomicU64>,
+/// How long an answer is, with its body; nothing before its head is there.
+fn length(answer: &[u8]) -> Result<Option<usize>> {
+    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
+    let lines = std::str::from_utf8(&answer[..end])?.lines();
+    let mut fields = lines.filter_map(|line| line.split_once(": "));
+    let body = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let (_, body) = body.context("an answer does not say how long it is")?;
+    Ok(Some(end + 4 + body.parse::<usize>()?))
 }
 
-impl Taker {
-    async fn start() -> Result<Taker> {
-        let listener = TcpListener::bind("127.0.0.1:0").await?;
-        let url = format!("http://{}/take", listener.local_addr()?);
-        let taken = Arc::new(AtomicU64::new(0));
-        let count = taken.clone();
-        tokio::spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                drop(socket.set_nodelay(true));
-                let count = count.clone();
-                let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-                    let count = count.clone();
-                    async move {
+/// A destination that takes everything, and counts: a process of its own, whoever calls it.
+struct Target {
+    address: SocketAddr,
+    _child: Child,
+}
+
+impl Target {
+    async fn start() -> Result<Target> {
+        let mut child = Command::new(std::env::current_exe().context("cannot find this program")?)
+            .arg("bench-target")
+            // When this one ends, so does its input, and it with it.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .context("cannot start this program again")?;
+        let mut said = BufReader::new(child.stdout.take().context("it is piped")?).lines();
+        let address = said.next_line().await?.context("the target ended before it listened")?.parse()?;
+        Ok(Target { address, _child: child })
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}/take", self.address)
+    }
+
+    /// How many it has taken.
+    async fn taken(&self) -> Result<u64> {
+        let remote = Remote::new(&format!("http://{}", self.address), None)?;
+        let answer = remote.send(Request::get("/taken").body(Bytes::new())?).await?;
+        let count = answer.into_body().collect().await?.to_bytes();
+        Ok(std::str::from_utf8(&count)?.parse()?)
+    }
+}
+
+/// In the process of its own: says where it listens, and takes until its input ends.
+pub(crate) async fn target() -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    out::answer(&listener.local_addr()?.to_string());
+    let told_to_end = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+    tokio::select! {
+        () = take_all(listener) => {}
+        ended = tokio::task::spawn_blocking(told_to_end) => drop(ended?),
+    }
+    Ok(())
+}
+
+async fn take_all(listener: TcpListener) {
+    let count = Arc::new(AtomicU64::new(0));
+    while let Ok((socket, _)) = listener.accept().await {
+        drop(socket.set_nodelay(true));
+        let count = count.clone();
+        let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
+            let count = count.clone();
+            async move {
+                let body = match *request.method() {
+                    Method::GET => Bytes::from(count.load(Ordering::Relaxed).to_string()),
+                    _ => {
                         // To its end, so that the connection can be used again.
                         drop(request.into_body().collect().await);
                         count.fetch_add(1, Ordering::Relaxed);
-                        Ok::<_, Infallible>(Response::new(Full::new(Bytes::new())))
+                        Bytes::new()
                     }
-                });
-                tokio::spawn(
-                    hyper::server::conn::http1::Builder::new()
-                        .serve_connection(TokioIo::new(socket), service),
-                );
+                };
+                Ok::<_, Infallible>(Response::new(Full::new(body)))
             }
         });
-        Ok(Taker { url, taken })
+        tokio::spawn(
+            hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(socket), service),
+        );
     }
 }
 
 /// HTTP jobs per second that the server carries out, 64 at once.
 pub(crate) async fn execute(store: &StoreUrl, jobs: u64) -> Result<f64> {
     const LOOK_EVERY: Duration = Duration::from_millis(10);
-    let taker = Taker::start().await?;
-    fill(store, &taker.url, jobs).await?;
+    let target = Target::start().await?;
+    fill(store, &target.url(), jobs).await?;
     let serving = Serving::start(store).await?;
     let began = stopwatch::now();
     serving.ask(Request::post("/api/v1/resume")).await?;
-    // Not asked before it may be so: an answer takes of what is measured.
-    while taker.taken.load(Ordering::Relaxed) < jobs || serving.figure("totalSucceeded").await? < jobs {
+    // The server is not asked before it may be so: an answer takes of what is measured.
+    while target.taken().await? < jobs || serving.figure("totalSucceeded").await? < jobs {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     let rate = per_second(jobs, began);
-    ensure!(taker.taken.load(Ordering::Relaxed) == jobs, "not every job was one request");
+    ensure!(target.taken().await? == jobs, "not every job was one request");
     serving.end().await?;
     Ok(rate)
 }
@@ -204,20 +262,21 @@ async fn fill(store: &StoreUrl, url: &str, jobs: u64) -> Result<()> {
 }
 
 fn job(url: &str, number: u64) -> Result<NewJob> {
-    let payload = json!({ "method": "POST", "url": url, "body": Parcel::new(number) });
-    let payload = Json::of(&payload).map_err(|error| anyhow!("a payload cannot be written: {error}"))?;
-    Ok(NewJob::of_kind("http", payload))
+    let payload = json!({ "method": "POST", "url": url, "body": Parcel::new(number) }).to_string();
+    // As the API would make it: a job that goes somewhere has a destination.
+    let destination = HttpExecutor::check(&payload).map_err(|problem| anyhow!("{problem}"))?;
+    Ok(NewJob::of_kind("http", Json::parse(&payload)?).destination(destination))
 }
 
 /// Requests per second of the same client in a bare loop, 64 at once.
 pub(crate) async fn call(jobs: u64) -> Result<f64> {
-    let taker = Taker::start().await?;
+    let target = Target::start().await?;
     let allow: Allow = "127.0.0.0/8".parse().map_err(|error| anyhow!("{error}"))?;
     let egress = Egress::new(EgressPolicy { allow: vec![allow] });
     let began = stopwatch::now();
     let mut tasks = JoinSet::new();
     for caller in 0..CALLERS {
-        let (egress, url) = (egress.clone(), taker.url.clone());
+        let (egress, url) = (egress.clone(), target.url());
         tasks.spawn(async move {
             for number in (caller..jobs).step_by(usize::try_from(CALLERS)?) {
                 let mut request =
@@ -233,6 +292,6 @@ pub(crate) async fn call(jobs: u64) -> Result<f64> {
         done?.context("the bare loop")?;
     }
     let rate = per_second(jobs, began);
-    ensure!(taker.taken.load(Ordering::Relaxed) == jobs, "not every request arrived");
+    ensure!(target.taken().await? == jobs, "not every request arrived");
     Ok(rate)
 }

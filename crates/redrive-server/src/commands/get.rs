@@ -111,9 +111,8 @@ pub(crate) fn run(given: Get) -> ExitCode {
 }
 
 async fn get(given: Get) -> Done {
-    if let Some(levels) = &given.log {
-        telemetry::log(levels, LogFormat::Text)?;
-    }
+    let log = given.log.as_deref();
+    let _log = log.map(|levels| telemetry::log(levels, LogFormat::Text)).transpose()?;
     let wanted = given.downloads()?;
     let screen = Arc::new(Screen { foot: Foot::default(), json: given.json });
     let downloads = given.open(&wanted, screen.clone()).await?;

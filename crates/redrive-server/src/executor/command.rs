@@ -75,8 +75,9 @@ impl CommandExecutor {
     /// # Errors
     ///
     /// What is wrong with it, for whoever wrote it.
-    pub fn check(&self, payload: &Value) -> Result<(), String> {
-        self.resolve(payload).map(drop)
+    pub fn check(&self, payload: &str) -> Result<(), String> {
+        let payload: Value = serde_json::from_str(payload).map_err(|error| error.to_string())?;
+        self.resolve(&payload).map(drop)
     }
 
     /// The entry a payload names, and its arguments filled in.

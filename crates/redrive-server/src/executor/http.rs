@@ -74,18 +74,16 @@ impl HttpExecutor {
         self
     }
 
-    /// Whether a payload can be run, as far as it can be known before: everything but where its names lead.
+    /// Whether a payload can be run, as far as it can be known before: everything but where its names lead. Answers whose
+    /// health matters to the job: the host of its first URL, with the port if it is not the usual one.
+    ///
+    /// It is read as it was written, as it will be when it is run: a name that is there twice is a mistake here too.
     ///
     /// # Errors
     ///
     /// What is wrong with it, for whoever wrote it.
-    pub fn check(payload: &serde_json::Value) -> Result<(), String> {
-        Plan::read(&payload.to_string()).map(drop)
-    }
-
-    /// Whose health matters to this job: the host of its first URL, with the port if it is not the usual one.
-    pub fn destination(payload: &serde_json::Value) -> Option<String> {
-        Plan::read(&payload.to_string()).ok().map(|plan| plan.destination())
+    pub fn check(payload: &str) -> Result<String, String> {
+        Plan::read(payload).map(|plan| plan.destination())
     }
 
     async fn attempt(&self, attempt: &Attempt<HttpJob>) -> Result<Outcome, Failure> {

@@ -66,6 +66,9 @@ async fn a_cancelled_job_does_not_run_and_its_neighbour_does() {
     let again = engine.cancel(jobs[1].id).await.unwrap_err();
     assert_eq!(again.kind(), ErrorKind::Conflict);
     assert!(again.to_string().contains("it is finished"), "{again}");
+    assert_eq!(again.hint(), Some("it is succeeded, after run 1"));
+    let again = engine.cancel(jobs[0].id).await.unwrap_err();
+    assert_eq!(again.hint(), Some("it is cancelled, and has not run"));
 }
 
 #[tokio::test(start_paused = true)]

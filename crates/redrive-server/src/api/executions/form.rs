@@ -12,7 +12,6 @@ use super::super::Api;
 use super::super::answer::invalid;
 use super::super::forms::Span;
 use crate::door::Refusal;
-use crate::executor::HttpExecutor;
 
 /// An execution to be started.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -146,10 +145,11 @@ impl NodeForm {
             // As workflows mean it: what does not say that it is retried is not.
             (None, None) => Some(Policy::immediate().retries(0)),
         };
-        if let Err(problem) = api.check_payload(&kind, &config) {
-            problems.push(format!("{place}.config: {problem}"));
-        }
         let text = config.to_string();
+        let destination = api.check_payload(&kind, &text).unwrap_or_else(|problem| {
+            problems.push(format!("{place}.config: {problem}"));
+            None
+        });
         if text.len() > api.inner.payload_bytes {
             problems.push(format!(
                 "{place}.config has {} bytes and {} are allowed: store the data elsewhere and put a reference into it",
@@ -157,7 +157,6 @@ impl NodeForm {
                 api.inner.payload_bytes
             ));
         }
-        let destination = (kind == "http").then(|| HttpExecutor::destination(&config)).flatten();
         let mut job = NewJob::of_kind(&kind, Json::of(&config).unwrap_or_else(|_| null()));
         if let Some(policy) = policy {
             job = job.policy(policy);

@@ -30,7 +30,7 @@ pub(super) struct Plan {
 
 /// As it is written.
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 struct Written {
     method: Option<String>,
     url: Option<String>,
@@ -45,7 +45,7 @@ struct Written {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with a \"url\"")]
 struct WrittenSource {
     method: Option<String>,
     url: String,
@@ -55,7 +55,7 @@ struct WrittenSource {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object with a \"url\"")]
 struct WrittenVerify {
     url: String,
     #[serde(default)]

@@ -354,7 +354,9 @@ impl Core {
 fn is_plain(job: &Job, transition: &Transition) -> bool {
     let first = Ledger { attempt: 1, ..Ledger::default() };
     let is_first = transition.ending == Ending::Succeeded && transition.ledger == first;
-    is_first && job.extras.is_none() && !stats::came_through(job, &transition.ledger)
+    let extras = job.extras();
+    let stands_alone = extras.key.is_none() && extras.ordering_key.is_none() && extras.parent.is_none();
+    is_first && stands_alone && !stats::came_through(job, &transition.ledger)
 }
 
 fn insert_done(
