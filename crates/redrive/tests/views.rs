@@ -99,7 +99,8 @@ impl World {
         let policy = Policy::immediate().retries(2);
         self.put("exhausted", parse("c.mkv", "timeout").policy(policy).key("parse-456")).await;
         self.until(|what| matches!(what, Happening::Dead { .. })).await;
-        self.put("retry soon", parse("d.mkv", "timeout")).await;
+        let deadline = self.engine.now() + days(30);
+        self.put("retry soon", parse("d.mkv", "timeout").deadline(deadline)).await;
         self.until(|what| matches!(what, Happening::RetryScheduled { .. })).await;
         let parent = self.ids["succeeded"];
         let long = Policy::preset("workflow-long").unwrap();
@@ -323,6 +324,11 @@ async fn s2_07_to_s2_15_a_retry_schedule_has_every_column_of_the_document(world:
         assert_eq!(far[column], None, "{column}");
     }
     assert_eq!((value(&far, "version"), value(&far, "current_attempt")), ("1", "0"));
+
+    let soon = world.one("retry_schedules", "retry soon").await;
+    let times = ["created_at", "last_retried_at", "scheduled_at", "expires_at"].map(|column| value(&soon, column));
+    assert!(times.is_sorted() && times[1] < times[2] && times[3] != "NULL", "{soon:?}");
+    assert_eq!(value(&soon, "updated_at"), times[1]);
 
     let running = world.one("retry_schedules", "running").await;
     assert_eq!((value(&running, "status"), value(&running, "locked_by")), ("retrying", "worker-1"));

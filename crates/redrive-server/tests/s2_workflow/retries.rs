@@ -168,7 +168,7 @@ async fn engine_of(file: &std::path::Path, at: Timestamp) -> Engine {
     Engine::builder(store).clock(Clock::starting_at(at)).produce::<Step>().build().unwrap()
 }
 
-/// S2-24, S2-38, S2-39, S2-40, S2-43, S2-44, S2-45: what waits, when, and how it went, over the API.
+/// S2-24, S2-38, S2-39: what waits, when, and how it went, over the API.
 #[tokio::test]
 async fn what_is_scheduled_and_how_it_went_can_be_asked() {
     let ground = Ground::new().await;

@@ -89,7 +89,9 @@ CREATE TABLE redrive.live (
     ordering_key  text,
     destination   text,
     -- Where it stands in its destination's line instead of the due scan: 0 as a first attempt, 1 as a retry.
-    line          smallint
+    line          smallint,
+    -- How many rows of edges say that it comes after something.
+    waits_for     integer
 ) WITH (
     -- Room for the next version of a row beside it: a job that is claimed again at once writes no index.
     fillfactor = 45,

@@ -678,7 +678,13 @@ SELECT j.id, j.seq, j.run_at, j.queue, j.priority, j.policy, j.created_at, j.che
        CASE WHEN j.unique_key IS NULL AND j.ordering_key IS NULL AND j.labels IS NULL AND j.destination IS NULL
                  AND j.deadline IS NULL AND j.start_by IS NULL AND j.timeout_ms IS NULL AND j.revived_at IS NULL
                  AND j.parent IS NULL AND NOT j.external
-            THEN NULL ELSE redrive.rest(j) END AS rest
+            THEN NULL
+            -- Nodes of workflows have this much and seldom more: to put two texts together is quicker.
+            WHEN j.parent IS NOT NULL AND j.unique_key IS NULL AND j.ordering_key IS NULL AND j.destination IS NULL
+                 AND j.deadline IS NULL AND j.start_by IS NULL AND j.timeout_ms IS NULL AND j.revived_at IS NULL
+                 AND NOT j.external
+            THEN '{"parent":"' || j.parent || '","labels":' || coalesce(j.labels, 'null') || '}'
+            ELSE redrive.rest(j) END AS rest
 FROM redrive.jobs AS j;
 
 -- The millisecond in which an id was made.

@@ -60,7 +60,7 @@ BEGIN
     END IF;
 END $$;
 
--- The row of where a job stands.
+-- The row of where a job stands that was there before.
 CREATE FUNCTION redrive.stand(p_seq bigint, p_job jsonb) RETURNS void LANGUAGE sql AS $$
     INSERT INTO redrive.live (seq, id, due_at, queue, attempt, failures, crashes, snoozes, holds, interruptions,
                               generation, priority, last_delay_ms, expires_at, reason, ordering_key, destination)
@@ -72,13 +72,39 @@ CREATE FUNCTION redrive.stand(p_seq bigint, p_job jsonb) RETURNS void LANGUAGE s
         expires_at bigint, reason text, ordering_key text, destination text)
 $$;
 
-CREATE FUNCTION redrive.remember(p_seq bigint, p_attempts jsonb) RETURNS void LANGUAGE sql AS $$
+-- New jobs with their histories, each in its place.
+CREATE FUNCTION redrive.write_jobs(p_seqs bigint[], p_jobs jsonb) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_band record;
+BEGIN
+    INSERT INTO redrive.jobs (id, queue, policy, created_at, run_at, checksum, priority, external, deadline, start_by,
+                              timeout_ms, revived_at, parent, kind, unique_key, ordering_key, destination, labels, payload,
+                              seq)
+    SELECT j.id, j.queue, j.policy, j.created_at, j.due_at, j.checksum, j.priority, coalesce(j.external, false), j.deadline,
+           j.start_by, j.timeout_ms, j.revived_at, j.parent, j.kind, j.unique_key, j.ordering_key, j.destination, j.labels,
+           j.payload, j.seq
+    FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
+        id uuid, queue integer, policy integer, created_at bigint, due_at bigint, checksum bigint, priority smallint,
+        external boolean, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text,
+        unique_key text, ordering_key text, destination text, labels text, payload text), unnest(p_seqs)
+    ) AS j (id, queue, policy, created_at, due_at, checksum, priority, external, deadline, start_by, timeout_ms, revived_at,
+            parent, kind, unique_key, ordering_key, destination, labels, payload, seq);
+    INSERT INTO redrive.live (id, due_at, queue, attempt, failures, crashes, snoozes, holds, interruptions, generation,
+                              priority, last_delay_ms, expires_at, reason, ordering_key, destination, waits_for, seq)
+    SELECT * FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
+        id uuid, due_at bigint, queue integer, attempt integer, failures integer, crashes integer, snoozes integer,
+        holds integer, interruptions integer, generation integer, priority smallint, last_delay_ms bigint,
+        expires_at bigint, reason text, ordering_key text, destination text, waits_for integer), unnest(p_seqs));
     INSERT INTO redrive.attempts (seq, started_at, ended_at, next_at, attempt, ending, failure, fingerprint, rule)
-    SELECT p_seq, a.started_at, a.ended_at, a.next_at, a.attempt, a.ending, a.failure, a.fingerprint, a.rule
-    FROM jsonb_to_recordset(p_attempts) AS a (
+    SELECT j.seq, a.started_at, a.ended_at, a.next_at, a.attempt, a.ending, a.failure, a.fingerprint, a.rule
+    FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (history jsonb), unnest(p_seqs)) AS j (history, seq)
+    CROSS JOIN LATERAL jsonb_to_recordset(j.history) AS a (
         started_at bigint, ended_at bigint, next_at bigint, attempt integer, ending text, failure text,
-        fingerprint text, rule text)
-$$;
+        fingerprint text, rule text);
+    FOR v_band IN SELECT DISTINCT b.queue, b.priority FROM jsonb_to_recordset(p_jobs) AS b (queue integer, priority smallint) LOOP
+        PERFORM redrive.know_band(v_band.queue, v_band.priority);
+    END LOOP;
+END $$;
 
 -- One job that is complete, as the engine or redrive.enqueue made it. Answers its id and what became of it.
 CREATE FUNCTION redrive.admit_one(p_job jsonb, OUT job uuid, OUT how text) LANGUAGE plpgsql AS $$
@@ -116,17 +142,7 @@ BEGIN
         RETURN;
     END LOOP;
     how := 'created';
-    INSERT INTO redrive.jobs
-    SELECT v_id, v_seq, j.queue, j.policy, j.created_at, j.due_at, j.checksum, j.priority, coalesce(j.external, false),
-           j.deadline, j.start_by, j.timeout_ms, j.revived_at, j.parent, j.kind, j.unique_key, j.ordering_key,
-           j.destination, j.labels, j.payload
-    FROM jsonb_to_record(p_job) AS j (
-        queue integer, policy integer, created_at bigint, due_at bigint, checksum bigint, priority smallint,
-        external boolean, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text,
-        unique_key text, ordering_key text, destination text, labels text, payload text);
-    PERFORM redrive.stand(v_seq, p_job);
-    PERFORM redrive.remember(v_seq, p_job -> 'history');
-    PERFORM redrive.know_band(v_queue, (p_job ->> 'priority')::smallint);
+    PERFORM redrive.write_jobs(ARRAY[v_seq], jsonb_build_array(p_job));
 END $$;
 
 -- New content in the place of a job that waits. Decided elsewhere, from the job as it stood then: if that has changed,
@@ -164,9 +180,12 @@ END $$;
 
 -- Jobs of any kind, all or none. A limit is a queue, how many it may hold, and the ids that want in.
 CREATE FUNCTION redrive.admit(p_lanes integer[], p_limits jsonb, p_jobs jsonb) RETURNS TABLE (job uuid, how text)
-LANGUAGE plpgsql AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
 DECLARE
-    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;  v_created integer[] := '{}';
+    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;  v_created integer[] := '{}';  v_ids uuid[];
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -188,13 +207,23 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
-    FOR v_job IN SELECT * FROM jsonb_array_elements(p_jobs) LOOP
-        SELECT a.job, a.how INTO job, how FROM redrive.admit_one(v_job) AS a;
-        RETURN NEXT;
-        IF how = 'created' THEN
-            v_created := v_created || (v_job ->> 'queue')::integer;
-        END IF;
-    END LOOP;
+    -- What nobody can have before, be it a key or an id, is written at once.
+    v_ids := ARRAY(SELECT j.id FROM jsonb_to_recordset(p_jobs) AS j (id uuid, unique_key text) WHERE j.unique_key IS NULL);
+    IF cardinality(v_ids) = jsonb_array_length(p_jobs)
+       AND NOT EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = ANY (v_ids)) THEN
+        PERFORM redrive.write_jobs(
+            ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(v_ids))), p_jobs);
+        v_created := ARRAY(SELECT j.queue FROM jsonb_to_recordset(p_jobs) AS j (queue integer));
+        RETURN QUERY SELECT i, 'created' FROM unnest(v_ids) AS i;
+    ELSE
+        FOR v_job IN SELECT * FROM jsonb_array_elements(p_jobs) LOOP
+            SELECT a.job, a.how INTO job, how FROM redrive.admit_one(v_job) AS a;
+            RETURN NEXT;
+            IF how = 'created' THEN
+                v_created := v_created || (v_job ->> 'queue')::integer;
+            END IF;
+        END LOOP;
+    END IF;
     INSERT INTO redrive.tallies (queue, counts)
     SELECT c.queue, jsonb_build_object('enqueued', count(*)) FROM unnest(v_created) AS c (queue) GROUP BY c.queue;
 END $$;

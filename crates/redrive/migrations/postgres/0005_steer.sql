@@ -134,7 +134,7 @@ CREATE FUNCTION redrive.bring_back_one(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_there boolean;
+    v_there boolean;  v_edges bigint;
 BEGIN
     IF p_key IS NOT NULL THEN
         -- A dead job does not hold its key, so another may have it by now.
@@ -157,10 +157,13 @@ BEGIN
     END IF;
     UPDATE redrive.jobs AS j SET deadline = p_deadline, start_by = p_start_by, revived_at = p_revived_at WHERE j.id = p_id;
     PERFORM redrive.stand(p_seq, p_stand);
-    IF p_stand ->> 'parent' IS NOT NULL THEN
-        -- It waits for what it waited for. The rows are locked, or one of them would go while this is not yet seen.
-        PERFORM 1 FROM redrive.edges AS e WHERE e.after = p_seq FOR UPDATE;
-        IF FOUND THEN
+    -- It waits for what it waited for. The rows are locked, or one of them would go while this is not yet seen.
+    PERFORM 1 FROM redrive.edges AS e WHERE e.after = p_seq FOR UPDATE;
+    GET DIAGNOSTICS v_edges = ROW_COUNT;
+    IF v_edges > 0 THEN
+        UPDATE redrive.live AS l SET waits_for = v_edges WHERE l.seq = p_seq;
+        -- But for the job they all belong to, which sees for itself.
+        IF p_stand ->> 'parent' IS NOT NULL THEN
             UPDATE redrive.live AS l SET due_at = redrive.never(), reason = 'dependency' WHERE l.seq = p_seq;
         END IF;
     END IF;
@@ -183,7 +186,10 @@ BEGIN
         RETURN 'changed';
     END IF;
     DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq;
-    DELETE FROM redrive.edges AS e WHERE e.before = p_seq OR e.after = p_seq;
+    WITH gone AS (
+        DELETE FROM redrive.edges AS e WHERE e.before = p_seq OR e.after = p_seq RETURNING e.after
+    )
+    UPDATE redrive.live AS l SET waits_for = l.waits_for - 1 FROM gone WHERE l.seq = gone.after;
     DELETE FROM redrive.jobs AS j WHERE j.id = p_id;
     RETURN 'done';
 END $$;

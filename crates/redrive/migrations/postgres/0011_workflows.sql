@@ -17,7 +17,8 @@ $$;
 CREATE FUNCTION redrive.admit_tied(
     p_lanes integer[], p_limits jsonb, p_jobs jsonb, p_key text, p_digest text, p_now bigint, p_edges jsonb
 ) RETURNS TABLE (job uuid, how text) LANGUAGE plpgsql
-SET enable_seqscan = off SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
     v_answer jsonb;
@@ -43,31 +44,31 @@ END $$;
 -- After endings of jobs that belong to another one. A success lets those go that wait for nothing else. What ends badly
 -- keeps them waiting, and lets the job go that it belongs to, if that does nothing but wait.
 --
--- Two that the same job waits for may end at once. It is locked before anything else, several in the order of their
--- places; and only a later statement, with a snapshot of its own, looks at what is left. Whoever comes second sees that
--- the first one has gone.
+-- Two that the same job waits for may end at once. How many are left is counted in its row, several in the order of their
+-- places: whoever comes second waits for the first, and counts from what that one left.
 CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_badly bigint[], p_badly_at bigint[])
 RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_after bigint[];  v_at bigint[];
+    v_after bigint[];  v_at bigint[];  v_gone integer[];
 BEGIN
     IF cardinality(p_well) > 0 THEN
-        PERFORM 1 FROM redrive.live AS l
-        WHERE l.seq IN (SELECT e.after FROM redrive.edges AS e WHERE e.before = ANY (p_well))
-        ORDER BY l.seq FOR UPDATE OF l;
         WITH gone AS (
             DELETE FROM redrive.edges AS e USING unnest(p_well, p_well_at) AS w (seq, at) WHERE e.before = w.seq
             RETURNING e.after, w.at
-        ), latest AS (
-            SELECT g.after, max(g.at) AS at FROM gone AS g GROUP BY g.after
+        ), counted AS (
+            SELECT g.after, max(g.at) AS at, count(*)::integer AS gone FROM gone AS g GROUP BY g.after ORDER BY g.after
         )
-        SELECT array_agg(l.after), array_agg(l.at) INTO v_after, v_at FROM latest AS l;
-        UPDATE redrive.live AS l SET due_at = least(l.due_at, g.at), reason = NULL
-        FROM unnest(v_after, v_at) AS g (seq, at)
-        WHERE l.seq = g.seq AND NOT EXISTS (SELECT 1 FROM redrive.edges AS e WHERE e.after = g.seq);
+        SELECT array_agg(c.after), array_agg(c.at), array_agg(c.gone) INTO v_after, v_at, v_gone FROM counted AS c;
+        -- Not in the same statement: who was brought back while the edges were waited for is not in its snapshot.
+        UPDATE redrive.live AS l
+        SET waits_for = l.waits_for - g.gone,
+            due_at = CASE WHEN l.waits_for > g.gone THEN l.due_at ELSE least(l.due_at, g.at) END,
+            reason = CASE WHEN l.waits_for > g.gone THEN l.reason END
+        FROM unnest(v_after, v_at, v_gone) AS g (seq, at, gone)
+        WHERE l.seq = g.seq;
     END IF;
     IF cardinality(p_badly) > 0 THEN
         UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
@@ -78,20 +79,20 @@ BEGIN
     END IF;
 END $$;
 
--- How those of these jobs ended that are final, by number.
-CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE (n bigint, state text, output text) LANGUAGE plpgsql
+-- How those of these jobs ended that are final. The places first, all at once: to join the days' tables with one job after
+-- the other takes longer.
+CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE (id uuid, state text, output text) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+    v_seqs CONSTANT bigint[] := ARRAY(SELECT j.seq FROM redrive.jobs AS j WHERE j.id = ANY (p_ids));
 BEGIN
     RETURN QUERY
-    SELECT i.n, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
-    FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
-    JOIN redrive.jobs AS j ON j.id = i.id JOIN redrive.done AS d ON d.seq = j.seq
+    SELECT d.id, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
+    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs)
     UNION ALL
-    SELECT i.n, 'dead', NULL
-    FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
-    JOIN redrive.jobs AS j ON j.id = i.id JOIN redrive.dead AS d ON d.seq = j.seq;
+    SELECT d.id, 'dead', NULL FROM redrive.dead AS d WHERE d.seq = ANY (v_seqs);
 END $$;
 
 -- Whether the job it belongs to has not come to its end, and may still ask for it.

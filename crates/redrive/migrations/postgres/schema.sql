@@ -2,9 +2,15 @@ CREATE SCHEMA redrive;
 
 CREATE FUNCTION redrive.admit(p_lanes integer[], p_limits jsonb, p_jobs jsonb) RETURNS TABLE(job uuid, how text)
     LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
-    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;  v_created integer[] := '{}';
+    v_limit record;  v_live bigint;  v_new bigint;  v_job jsonb;  v_created integer[] := '{}';  v_ids uuid[];
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -26,13 +32,23 @@ BEGIN
             END IF;
         END IF;
     END LOOP;
-    FOR v_job IN SELECT * FROM jsonb_array_elements(p_jobs) LOOP
-        SELECT a.job, a.how INTO job, how FROM redrive.admit_one(v_job) AS a;
-        RETURN NEXT;
-        IF how = 'created' THEN
-            v_created := v_created || (v_job ->> 'queue')::integer;
-        END IF;
-    END LOOP;
+    -- What nobody can have before, be it a key or an id, is written at once.
+    v_ids := ARRAY(SELECT j.id FROM jsonb_to_recordset(p_jobs) AS j (id uuid, unique_key text) WHERE j.unique_key IS NULL);
+    IF cardinality(v_ids) = jsonb_array_length(p_jobs)
+       AND NOT EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = ANY (v_ids)) THEN
+        PERFORM redrive.write_jobs(
+            ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(v_ids))), p_jobs);
+        v_created := ARRAY(SELECT j.queue FROM jsonb_to_recordset(p_jobs) AS j (queue integer));
+        RETURN QUERY SELECT i, 'created' FROM unnest(v_ids) AS i;
+    ELSE
+        FOR v_job IN SELECT * FROM jsonb_array_elements(p_jobs) LOOP
+            SELECT a.job, a.how INTO job, how FROM redrive.admit_one(v_job) AS a;
+            RETURN NEXT;
+            IF how = 'created' THEN
+                v_created := v_created || (v_job ->> 'queue')::integer;
+            END IF;
+        END LOOP;
+    END IF;
     INSERT INTO redrive.tallies (queue, counts)
     SELECT c.queue, jsonb_build_object('enqueued', count(*)) FROM unnest(v_created) AS c (queue) GROUP BY c.queue;
 END $$;
@@ -130,23 +146,17 @@ BEGIN
         RETURN;
     END LOOP;
     how := 'created';
-    INSERT INTO redrive.jobs
-    SELECT v_id, v_seq, j.queue, j.policy, j.created_at, j.due_at, j.checksum, j.priority, coalesce(j.external, false),
-           j.deadline, j.start_by, j.timeout_ms, j.revived_at, j.parent, j.kind, j.unique_key, j.ordering_key,
-           j.destination, j.labels, j.payload
-    FROM jsonb_to_record(p_job) AS j (
-        queue integer, policy integer, created_at bigint, due_at bigint, checksum bigint, priority smallint,
-        external boolean, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text,
-        unique_key text, ordering_key text, destination text, labels text, payload text);
-    PERFORM redrive.stand(v_seq, p_job);
-    PERFORM redrive.remember(v_seq, p_job -> 'history');
-    PERFORM redrive.know_band(v_queue, (p_job ->> 'priority')::smallint);
+    PERFORM redrive.write_jobs(ARRAY[v_seq], jsonb_build_array(p_job));
 END $$;
 
 CREATE FUNCTION redrive.admit_tied(p_lanes integer[], p_limits jsonb, p_jobs jsonb, p_key text, p_digest text, p_now bigint, p_edges jsonb) RETURNS TABLE(job uuid, how text)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
     SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
     v_answer jsonb;
@@ -248,7 +258,7 @@ CREATE FUNCTION redrive.bring_back_one(p_seq bigint, p_id uuid, p_attempt intege
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
-    v_there boolean;
+    v_there boolean;  v_edges bigint;
 BEGIN
     IF p_key IS NOT NULL THEN
         -- A dead job does not hold its key, so another may have it by now.
@@ -271,10 +281,13 @@ BEGIN
     END IF;
     UPDATE redrive.jobs AS j SET deadline = p_deadline, start_by = p_start_by, revived_at = p_revived_at WHERE j.id = p_id;
     PERFORM redrive.stand(p_seq, p_stand);
-    IF p_stand ->> 'parent' IS NOT NULL THEN
-        -- It waits for what it waited for. The rows are locked, or one of them would go while this is not yet seen.
-        PERFORM 1 FROM redrive.edges AS e WHERE e.after = p_seq FOR UPDATE;
-        IF FOUND THEN
+    -- It waits for what it waited for. The rows are locked, or one of them would go while this is not yet seen.
+    PERFORM 1 FROM redrive.edges AS e WHERE e.after = p_seq FOR UPDATE;
+    GET DIAGNOSTICS v_edges = ROW_COUNT;
+    IF v_edges > 0 THEN
+        UPDATE redrive.live AS l SET waits_for = v_edges WHERE l.seq = p_seq;
+        -- But for the job they all belong to, which sees for itself.
+        IF p_stand ->> 'parent' IS NOT NULL THEN
             UPDATE redrive.live AS l SET due_at = redrive.never(), reason = 'dependency' WHERE l.seq = p_seq;
         END IF;
     END IF;
@@ -804,7 +817,7 @@ BEGIN
     RETURN true;
 END $$;
 
-CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(n bigint, state text, output text)
+CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(id uuid, state text, output text)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -813,15 +826,14 @@ CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(n bigint, state text, 
     SET jit TO 'off'
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
+DECLARE
+    v_seqs CONSTANT bigint[] := ARRAY(SELECT j.seq FROM redrive.jobs AS j WHERE j.id = ANY (p_ids));
 BEGIN
     RETURN QUERY
-    SELECT i.n, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
-    FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
-    JOIN redrive.jobs AS j ON j.id = i.id JOIN redrive.done AS d ON d.seq = j.seq
+    SELECT d.id, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
+    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs)
     UNION ALL
-    SELECT i.n, 'dead', NULL
-    FROM unnest(p_ids) WITH ORDINALITY AS i (id, n)
-    JOIN redrive.jobs AS j ON j.id = i.id JOIN redrive.dead AS d ON d.seq = j.seq;
+    SELECT d.id, 'dead', NULL FROM redrive.dead AS d WHERE d.seq = ANY (v_seqs);
 END $$;
 
 CREATE FUNCTION redrive.enqueue(job jsonb, OUT id uuid, OUT deduplicated boolean, OUT state text) RETURNS record
@@ -899,7 +911,10 @@ BEGIN
         RETURN 'changed';
     END IF;
     DELETE FROM redrive.attempts AS a WHERE a.seq = p_seq;
-    DELETE FROM redrive.edges AS e WHERE e.before = p_seq OR e.after = p_seq;
+    WITH gone AS (
+        DELETE FROM redrive.edges AS e WHERE e.before = p_seq OR e.after = p_seq RETURNING e.after
+    )
+    UPDATE redrive.live AS l SET waits_for = l.waits_for - 1 FROM gone WHERE l.seq = gone.after;
     DELETE FROM redrive.jobs AS j WHERE j.id = p_id;
     RETURN 'done';
 END $$;
@@ -1120,22 +1135,23 @@ CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_ba
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
-    v_after bigint[];  v_at bigint[];
+    v_after bigint[];  v_at bigint[];  v_gone integer[];
 BEGIN
     IF cardinality(p_well) > 0 THEN
-        PERFORM 1 FROM redrive.live AS l
-        WHERE l.seq IN (SELECT e.after FROM redrive.edges AS e WHERE e.before = ANY (p_well))
-        ORDER BY l.seq FOR UPDATE OF l;
         WITH gone AS (
             DELETE FROM redrive.edges AS e USING unnest(p_well, p_well_at) AS w (seq, at) WHERE e.before = w.seq
             RETURNING e.after, w.at
-        ), latest AS (
-            SELECT g.after, max(g.at) AS at FROM gone AS g GROUP BY g.after
+        ), counted AS (
+            SELECT g.after, max(g.at) AS at, count(*)::integer AS gone FROM gone AS g GROUP BY g.after ORDER BY g.after
         )
-        SELECT array_agg(l.after), array_agg(l.at) INTO v_after, v_at FROM latest AS l;
-        UPDATE redrive.live AS l SET due_at = least(l.due_at, g.at), reason = NULL
-        FROM unnest(v_after, v_at) AS g (seq, at)
-        WHERE l.seq = g.seq AND NOT EXISTS (SELECT 1 FROM redrive.edges AS e WHERE e.after = g.seq);
+        SELECT array_agg(c.after), array_agg(c.at), array_agg(c.gone) INTO v_after, v_at, v_gone FROM counted AS c;
+        -- Not in the same statement: who was brought back while the edges were waited for is not in its snapshot.
+        UPDATE redrive.live AS l
+        SET waits_for = l.waits_for - g.gone,
+            due_at = CASE WHEN l.waits_for > g.gone THEN l.due_at ELSE least(l.due_at, g.at) END,
+            reason = CASE WHEN l.waits_for > g.gone THEN l.reason END
+        FROM unnest(v_after, v_at, v_gone) AS g (seq, at, gone)
+        WHERE l.seq = g.seq;
     END IF;
     IF cardinality(p_badly) > 0 THEN
         UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
@@ -1807,16 +1823,6 @@ BEGIN
         USING ERRCODE = 'RD400', HINT = 'nothing was stored; correct the job, and enqueue it again after a rollback';
 END $$;
 
-CREATE FUNCTION redrive.remember(p_seq bigint, p_attempts jsonb) RETURNS void
-    LANGUAGE sql
-    AS $$
-    INSERT INTO redrive.attempts (seq, started_at, ended_at, next_at, attempt, ending, failure, fingerprint, rule)
-    SELECT p_seq, a.started_at, a.ended_at, a.next_at, a.attempt, a.ending, a.failure, a.fingerprint, a.rule
-    FROM jsonb_to_recordset(p_attempts) AS a (
-        started_at bigint, ended_at bigint, next_at bigint, attempt integer, ending text, failure text,
-        fingerprint text, rule text)
-$$;
-
 CREATE FUNCTION redrive.replace(p_seq bigint, p_key text, p_new jsonb) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -2302,6 +2308,41 @@ CREATE FUNCTION redrive.word_mistakes(p_path text, p_value jsonb, p_words text[]
            ELSE ARRAY[format('%s: %s is not known; write one of "%s"', p_path, p_value, array_to_string(p_words, '", "'))] END
 $$;
 
+CREATE FUNCTION redrive.write_jobs(p_seqs bigint[], p_jobs jsonb) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+DECLARE
+    v_band record;
+BEGIN
+    INSERT INTO redrive.jobs (id, queue, policy, created_at, run_at, checksum, priority, external, deadline, start_by,
+                              timeout_ms, revived_at, parent, kind, unique_key, ordering_key, destination, labels, payload,
+                              seq)
+    SELECT j.id, j.queue, j.policy, j.created_at, j.due_at, j.checksum, j.priority, coalesce(j.external, false), j.deadline,
+           j.start_by, j.timeout_ms, j.revived_at, j.parent, j.kind, j.unique_key, j.ordering_key, j.destination, j.labels,
+           j.payload, j.seq
+    FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
+        id uuid, queue integer, policy integer, created_at bigint, due_at bigint, checksum bigint, priority smallint,
+        external boolean, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text,
+        unique_key text, ordering_key text, destination text, labels text, payload text), unnest(p_seqs)
+    ) AS j (id, queue, policy, created_at, due_at, checksum, priority, external, deadline, start_by, timeout_ms, revived_at,
+            parent, kind, unique_key, ordering_key, destination, labels, payload, seq);
+    INSERT INTO redrive.live (id, due_at, queue, attempt, failures, crashes, snoozes, holds, interruptions, generation,
+                              priority, last_delay_ms, expires_at, reason, ordering_key, destination, waits_for, seq)
+    SELECT * FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
+        id uuid, due_at bigint, queue integer, attempt integer, failures integer, crashes integer, snoozes integer,
+        holds integer, interruptions integer, generation integer, priority smallint, last_delay_ms bigint,
+        expires_at bigint, reason text, ordering_key text, destination text, waits_for integer), unnest(p_seqs));
+    INSERT INTO redrive.attempts (seq, started_at, ended_at, next_at, attempt, ending, failure, fingerprint, rule)
+    SELECT j.seq, a.started_at, a.ended_at, a.next_at, a.attempt, a.ending, a.failure, a.fingerprint, a.rule
+    FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (history jsonb), unnest(p_seqs)) AS j (history, seq)
+    CROSS JOIN LATERAL jsonb_to_recordset(j.history) AS a (
+        started_at bigint, ended_at bigint, next_at bigint, attempt integer, ending text, failure text,
+        fingerprint text, rule text);
+    FOR v_band IN SELECT DISTINCT b.queue, b.priority FROM jsonb_to_recordset(p_jobs) AS b (queue integer, priority smallint) LOOP
+        PERFORM redrive.know_band(v_band.queue, v_band.priority);
+    END LOOP;
+END $$;
+
 CREATE TABLE redrive.activity (
     n bigint NOT NULL,
     at bigint NOT NULL,
@@ -2414,6 +2455,7 @@ CREATE VIEW redrive.contents AS
     j.payload,
         CASE
             WHEN ((j.unique_key IS NULL) AND (j.ordering_key IS NULL) AND (j.labels IS NULL) AND (j.destination IS NULL) AND (j.deadline IS NULL) AND (j.start_by IS NULL) AND (j.timeout_ms IS NULL) AND (j.revived_at IS NULL) AND (j.parent IS NULL) AND (NOT j.external)) THEN NULL::text
+            WHEN ((j.parent IS NOT NULL) AND (j.unique_key IS NULL) AND (j.ordering_key IS NULL) AND (j.destination IS NULL) AND (j.deadline IS NULL) AND (j.start_by IS NULL) AND (j.timeout_ms IS NULL) AND (j.revived_at IS NULL) AND (NOT j.external)) THEN (((('{"parent":"'::text || j.parent) || '","labels":'::text) || COALESCE(j.labels, 'null'::text)) || '}'::text)
             ELSE redrive.rest(j.*)
         END AS rest
    FROM redrive.jobs j;
@@ -2491,7 +2533,8 @@ CREATE TABLE redrive.live (
     reason text,
     ordering_key text,
     destination text,
-    line smallint
+    line smallint,
+    waits_for integer
 )
 WITH (fillfactor='45', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 

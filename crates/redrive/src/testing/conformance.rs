@@ -184,6 +184,7 @@ macro_rules! conformance_cases {
                 a_cancelled_one_lets_the_parent_go_and_nobody_else
                 a_second_death_does_not_shorten_a_delay_of_the_parent
                 a_dead_one_that_comes_back_lets_go_those_behind_it
+                what_is_forgotten_is_waited_for_no_longer
                 a_cancelled_one_that_comes_back_waits_for_those_before_it
                 an_execution_that_runs_can_be_told_to_look_again
                 what_waits_for_others_can_run_out_of_time

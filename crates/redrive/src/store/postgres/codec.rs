@@ -238,8 +238,9 @@ pub(super) fn ledger(row: &Row) -> Result<Ledger, Fault> {
     })
 }
 
-/// What most jobs do not have, as `redrive.rest` writes it.
-#[derive(Deserialize)]
+/// What most jobs do not have, as `redrive.contents` writes it.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Rest {
     key: Option<Arc<str>>,
     ordering_key: Option<Arc<str>>,
@@ -298,7 +299,7 @@ pub(super) fn job_json(job: &Job, queue: Value, policy: Value) -> Value {
     })
 }
 
-/// An attempt as `redrive.remember` reads it.
+/// An attempt as `redrive.write_jobs` reads it.
 pub(super) fn attempt_json(record: &AttemptRecord) -> Value {
     json!({
         "attempt": record.attempt, "started_at": record.started_at.as_millis(),

@@ -1,1 +1,1 @@
-SELECT n, state, output FROM redrive.ended($1)
+SELECT id, state, output FROM redrive.ended($1)

@@ -1,6 +1,7 @@
 //! How jobs have ended, for the many executions that conclude at the same time: while one question is on its way, the
 //! next ones collect, and go together when it is back.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::oneshot;
@@ -8,6 +9,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::Inner;
+use super::codec::job_id;
 use super::fault::Fault;
 use crate::job::{JobId, Json, StateName};
 use crate::store::Ended;
@@ -69,30 +71,22 @@ impl Inner {
 
     /// Asks for all of them at once, and gives each its part of the answer.
     async fn carry(&self, callers: Vec<Caller>) -> Result<(), Fault> {
-        let of: Vec<(usize, JobId)> = callers
-            .iter()
-            .enumerate()
-            .flat_map(|(n, caller)| caller.ids.iter().map(move |id| (n, *id)))
-            .collect();
-        let listed: Vec<Uuid> = of.iter().map(|(_, id)| id.as_uuid()).collect();
+        let asked: BTreeSet<JobId> = callers.iter().flat_map(|caller| caller.ids.iter().copied()).collect();
+        let listed: Vec<Uuid> = asked.into_iter().map(JobId::as_uuid).collect();
         let rows = self.database.query(include_str!("ended.sql"), &[(&listed, Type::UUID_ARRAY)]).await?;
-        let mut answers: Vec<Vec<Ended>> =
-            callers.iter().map(|caller| Vec::with_capacity(caller.ids.len())).collect();
+        let mut known = HashMap::with_capacity(rows.len());
         for row in &rows {
             let state = match row.try_get(1)? {
                 "succeeded" => StateName::Succeeded,
                 "cancelled" => StateName::Cancelled,
                 _ => StateName::Dead,
             };
-            let at = usize::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
-            if let Some((caller, id)) = at.checked_sub(1).and_then(|at| of.get(at)) {
-                let output = row.try_get::<_, Option<&str>>(2)?.map(Json::trusted);
-                answers[*caller].push(Ended { id: *id, state, output });
-            }
+            let (id, output) = (job_id(row.try_get(0)?), row.try_get::<_, Option<&str>>(2)?);
+            known.insert(id, Ended { id, state, output: output.map(Json::trusted) });
         }
-        for (Caller { reply, .. }, answer) in callers.into_iter().zip(answers) {
+        for Caller { ids, reply } in callers {
             // Whoever went away does not need it.
-            drop(reply.send(answer));
+            drop(reply.send(ids.iter().filter_map(|id| known.get(id).cloned()).collect()));
         }
         Ok(())
     }

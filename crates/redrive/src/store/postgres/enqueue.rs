@@ -238,12 +238,13 @@ impl Inner {
         let mut items = Vec::with_capacity(jobs.len());
         // Who has a key after those before in this call: the one they replaced, else the first, unless someone had it.
         let (mut replacements, mut firsts): (HashMap<&str, Job>, HashMap<&str, &Job>) = Default::default();
-        for Admission { job, on_conflict, history, .. } in jobs {
+        for Admission { job, on_conflict, history, after, .. } in jobs {
             let queue = self.names.queue_id(&self.database, &job.queue).await?;
             let policy = self.names.policy_id(&self.database, &job.policy).await?;
             let mut item = job_json(job, queue.into(), policy.into());
             item["on_conflict"] = json!(on_conflict);
             item["history"] = history.iter().map(attempt_json).collect();
+            item["waits_for"] = json!((!after.is_empty()).then_some(after.len()));
             if let Some(key) = job.extras().key.as_deref() {
                 if *on_conflict == OnConflict::Replace {
                     let there = match replacements.remove(key) {

@@ -193,6 +193,21 @@ pub async fn an_execution_that_runs_can_be_told_to_look_again(store: Arc<dyn Sto
     assert!(kit.claim(9).await.is_empty());
 }
 
+pub async fn what_is_forgotten_is_waited_for_no_longer(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let (parent, [a, b, c, d]) = put(&mut kit).await;
+    run(&mut kit, a, Outcome::Done(None)).await;
+    let held = kit.claim(9).await;
+    assert_eq!(ids(&held), [b, c]);
+    kit.end(&held[0], fatal()).await;
+    run(&mut kit, parent, Outcome::Snooze(days(1))).await;
+    kit.steer(Command::Delete, b).await;
+    assert!(kit.claim(9).await.is_empty(), "one of the two is still at it");
+    kit.end(&held[1], Outcome::Done(None)).await;
+    run(&mut kit, d, Outcome::Done(None)).await;
+    run(&mut kit, parent, Outcome::Done(None)).await;
+}
+
 pub async fn what_waits_for_others_can_run_out_of_time(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let parent = kit.admit(mail(0));
