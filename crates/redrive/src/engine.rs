@@ -9,7 +9,6 @@ mod destinations;
 mod handler;
 mod observe;
 mod operate;
-mod places;
 mod remote;
 mod settling;
 mod shift;

@@ -11,7 +11,6 @@ mod engine {
     mod inline;
     mod kit;
     mod leases;
-    mod places;
     mod sqlite;
     mod steering;
     mod stores;

@@ -156,10 +156,7 @@ pub(super) async fn run(
     }
     let started_at = inner.clock.now();
     let job = Arc::new(job);
-    let outcome = if matches!(stop.why(), Some(Why::LeaseLost | Why::Shutdown)) {
-        // Before it began.
-        Outcome::Interrupted
-    } else if job.expires_at().is_some_and(|over| over <= started_at) {
+    let outcome = if job.expires_at().is_some_and(|over| over <= started_at) {
         Outcome::Expired
     } else if let Some(held) = inner.held_back(&job).await {
         held

@@ -5,17 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, SemaphorePermit};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::attempt::{self, Stop, Why};
-use super::places::Place;
 use super::settling::{self, Seat, Tray};
 use super::{Inner, destinations, upkeep};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId};
-use crate::store::{Claim, ClaimId, Claimed, HolderId, Lease, Want};
+use crate::store::{Claim, ClaimId, HolderId, Lease, Want};
 
 /// A store that does not answer is asked again after this, and then more and more rarely.
 pub(super) const RETRY_FIRST: Duration = Duration::from_millis(50);
@@ -89,6 +88,13 @@ pub(super) struct Start {
     turn: Option<Timestamp>,
 }
 
+struct Place {
+    name: Arc<str>,
+    total: usize,
+    taken: AtomicUsize,
+    on_retry: crate::queue::OnRetry,
+}
+
 /// What the loop waits for next.
 pub(super) struct Next {
     /// When something will be due. Now, if something may be that could not be asked for: an ending comes first.
@@ -102,7 +108,16 @@ pub(super) struct Next {
 
 impl Shift {
     pub(super) async fn begin(inner: Arc<Inner>) -> Result<Shift> {
-        let queues = inner.queues.values().map(Place::new).collect();
+        let queues = inner
+            .queues
+            .values()
+            .map(|queue| Place {
+                name: queue.name.clone(),
+                total: queue.concurrency,
+                taken: AtomicUsize::new(0),
+                on_retry: queue.on_retry,
+            })
+            .collect();
         let trays: Vec<Tray> = (0..inner.store.settlers().max(1)).map(|_| Tray::default()).collect();
         let id = inner.new_holder();
         let now = inner.clock.now();
@@ -159,8 +174,7 @@ impl Shift {
             self.unanswered = Some((holder, ids));
             let kinds = desk.inner.kinds.clone();
             let claim = Claim { holder, ids, wants, suspect, kinds, ahead: AHEAD };
-            let asked_at = desk.inner.clock.now();
-            let claiming = desk.inner.store.claim(claim, asked_at);
+            let claiming = desk.inner.store.claim(claim, desk.inner.clock.now());
             let starting = async { desk.start_all(std::mem::take(&mut ready)) };
             match tokio::join!(biased; claiming, starting).0 {
                 Ok(claimed) => {
@@ -170,7 +184,6 @@ impl Shift {
                         return Next { due: None, look_at: Timestamp::MAX, quiet: false };
                     }
                     quiet &= claimed.jobs.is_empty();
-                    desk.claimed_in(desk.inner.clock.now().since(asked_at), &claimed);
                     let now = desk.inner.clock.now();
                     let more = !claimed.jobs.is_empty() && claimed.next_due.is_some_and(|due| due <= now);
                     let complete = asked_for_all && claimed.jobs.iter().all(|(_, job)| !job.is_suspect());
@@ -287,21 +300,16 @@ impl Desk {
     /// What may be claimed now. Nothing while settlements are behind: work that cannot be recorded is not begun.
     fn wants(&self) -> Vec<Want> {
         let behind = self.unsettled();
+        let free = |place: &Place| place.total.saturating_sub(place.taken.load(Ordering::Acquire));
         self.queues
             .iter()
-            .filter(|place| place.room() > 0 && behind <= 2 * place.total.max(64))
+            .filter(|place| free(place) > 0 && behind <= 2 * place.total.max(64))
             .map(|place| {
                 // Not everything at once: while one half of the places works, the other is being claimed.
-                let limit = place.room().min((place.total / 2).max(CLAIM_MIN));
+                let limit = free(place).min((place.total / 2).max(CLAIM_MIN));
                 Want { queue: place.name.clone(), limit, on_retry: place.on_retry }
             })
             .collect()
-    }
-
-    /// A claim took so long. What has its turn at a certain time must not wait for a place.
-    fn claimed_in(&self, time: Duration, claimed: &Claimed) {
-        let time = if claimed.turns.is_empty() { time } else { Duration::ZERO };
-        self.queues.iter().for_each(|place| place.claimed_in(time));
     }
 
     /// The place is taken before anything else is claimed.
@@ -334,29 +342,11 @@ impl Desk {
         }
     }
 
-    /// Waits for a place. What is given back because there is none, or begins no more, is asked to stop.
-    async fn place_for(&self, seat: Seat, stop: &Stop) -> Option<SemaphorePermit<'_>> {
-        let place = &self.queues[seat.place?];
-        if let Some(free) = place.free_now() {
-            return Some(free);
-        }
-        let free = place.free_soon(&self.inner.clock, stop).await;
-        if free.is_none() || self.closing.load(Ordering::Acquire) {
-            stop.ask(Why::Shutdown);
-        }
-        free
-    }
-
     pub(super) fn start_all(self: &Arc<Desk>, ready: Vec<Start>) {
         for Start { lease, job, stop, seat, turn } in ready {
             let desk = self.clone();
             tokio::spawn(async move {
-                let free = desk.place_for(seat, &stop).await;
                 let settlement = attempt::run(&desk.inner, lease, job, stop, turn).await;
-                if let (Some(place), Some(settlement), Some(_)) = (seat.place, &settlement, &free) {
-                    desk.queues[place].ran(settlement.ended_at.since(settlement.started_at));
-                }
-                drop(free);
                 if settlement.is_none() {
                     desk.die();
                 }

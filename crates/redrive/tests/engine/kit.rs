@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive::{
@@ -135,7 +134,6 @@ pub(super) struct Moody {
     away: AtomicBool,
     cannot_renew: AtomicBool,
     late_claims: AtomicBool,
-    claims_take: Mutex<Duration>,
     settled: watch::Sender<usize>,
     settles: watch::Sender<bool>,
     refused: AtomicUsize,
@@ -153,7 +151,6 @@ impl Moody {
             away: AtomicBool::new(false),
             cannot_renew: AtomicBool::new(false),
             late_claims: AtomicBool::new(false),
-            claims_take: Mutex::default(),
             settled: watch::Sender::new(0),
             settles: watch::Sender::new(true),
             refused: AtomicUsize::new(0),
@@ -176,11 +173,6 @@ impl Moody {
     /// The answer to a claim arrives only when everything that was under way has been settled, and is old by then.
     pub(super) fn answer_claims_late(&self, late: bool) {
         self.late_claims.store(late, Ordering::SeqCst);
-    }
-
-    /// Every claim takes this long.
-    pub(super) fn claims_take(&self, time: Duration) {
-        *self.claims_take.lock().unwrap() = time;
     }
 
     /// How often it did not answer.
@@ -224,8 +216,6 @@ impl Store for Moody {
     }
     async fn claim(&self, claim: Claim, now: Timestamp) -> Result<Claimed> {
         let claimed = self.there()?.claim(claim, now).await?;
-        let takes = *self.claims_take.lock().unwrap();
-        tokio::time::sleep(takes).await;
         let running: u64 = self.inner.counts().await?.iter().map(|counts| counts.running).sum();
         if self.late_claims.load(Ordering::SeqCst) && claimed.jobs.is_empty() && running > 0 {
             self.settled.subscribe().changed().await.expect("the sender is here");
