@@ -10,6 +10,8 @@ step() { printf '\n== %s\n' "$1"; }
 
 step "set-up"
 scripts/setup.sh
+step "dashboard"
+scripts/dashboard.sh
 step "format, clippy, tidy"
 scripts/check.sh
 step "tests"
@@ -17,8 +19,6 @@ scripts/nextest.sh --workspace --all-features
 # The binary that the tests have just used, for what comes now.
 target=${CARGO_TARGET_DIR:-target}
 export REDRIVE_BIN=$(cd "$target" && pwd)/debug/redrive
-step "dashboard"
-scripts/dashboard.sh
 step "dashboard in a browser"
 scripts/dashboard.sh e2e
 step "everything that could be asked of the API"

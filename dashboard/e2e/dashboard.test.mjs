@@ -61,7 +61,10 @@ describe("an execution", () => {
     await page.getByText("1 of 3").waitFor();
     await page.locator(`a[href$="/executions/${started.id}"]`).click();
     await page.getByTestId("graph").getByText("ship: dead").waitFor({ state: "attached" });
-    await page.locator("#content").getByText(/node "ship" is dead/).waitFor();
+    await page
+      .locator("#content")
+      .getByText(/node "ship" is dead/)
+      .waitFor();
     destination.set("/second", 200, "shipped");
     await page.getByRole("button", { name: "Retry now" }).click();
     // Live: nobody reloads the page.
