@@ -194,19 +194,24 @@ impl<'o> Bench<'o> {
 
     /// Nodes of executions, and as many plain jobs, each on a store of its own and run until nothing is left.
     fn executions(&self, name: &str) -> Result<Values> {
-        let (executions, places) = (self.options.jobs.div_ceil(workload::NODES), self.places()?);
+        let executions = self.options.jobs.div_ceil(workload::NODES);
         let nodes = executions * workload::NODES;
         let processes = if self.is_shared() { 2 } else { 1 };
-        let race = |store: &StoreUrl, fill, count| {
+        let race = |store: &StoreUrl, fill, count, places| {
             child::ask(fill, store, count)?;
             Ok(nodes as f64 / child::race(ChildTask::RunOut, processes, store, places as u64)?)
         };
+        // Each with the places with which it is fastest.
+        let rate =
+            |store: &StoreUrl, drain: Drain| race(store, ChildTask::FillExecutions, executions, drain.places);
+        let of_nodes = self.best(&OnceCell::new(), &PLACES, "places for nodes", rate)?;
+        let places = self.places()?;
         let mut values = self.pairs(
             name,
-            |store| race(store, ChildTask::FillExecutions, executions),
-            |store| race(store, ChildTask::Fill, nodes),
+            |store| race(store, ChildTask::FillExecutions, executions, of_nodes),
+            |store| race(store, ChildTask::Fill, nodes, places),
         )?;
-        values.extend([("concurrency", json!(places)), ("processes", json!(processes))]);
+        values.extend([("concurrency", json!([of_nodes, places])), ("processes", json!(processes))]);
         Ok(values)
     }
 

@@ -799,6 +799,24 @@ async fn what_comes_back_while_the_last_before_it_ends_is_not_stuck() {
     assert!(ids(&claim(&store, ONE, 2, &["mail"], 9).await.unwrap()).contains(&c));
 }
 
+/// «An ending is committed when claims have long passed its moment: what comes after it waits for the next sweep.»
+#[tokio::test]
+async fn what_is_let_go_behind_the_cursor_is_handed_out_by_the_next_claim() {
+    let bench = Bench::new().await;
+    let store = bench.store().await;
+    register(&store, ONE).await;
+    let [_, a, b, c] = tied(&store).await;
+    let held = claim(&store, ONE, 1, &["mail"], 9).await.unwrap();
+    assert_eq!(ids(&held), [a, b]);
+    put(&store, "mail", 20..25).await;
+    let later = store.clock().now() + secs(10);
+    assert_eq!(store.claim(wanted(ONE, 2, &["mail"], 9), later).await.unwrap().jobs.len(), 5);
+    let before = store.clock().now() - secs(30);
+    let endings = held.jobs.iter().map(|held| ended(held, Outcome::Done(None), before)).collect();
+    store.settle(Arc::new(endings)).await.unwrap();
+    assert_eq!(ids(&claim(&store, ONE, 3, &["mail"], 9).await.unwrap()), [c]);
+}
+
 /// A parent, and three that belong to it: the last comes after the two before.
 async fn tied(store: &PostgresStore) -> [JobId; 4] {
     let now = store.clock().now();

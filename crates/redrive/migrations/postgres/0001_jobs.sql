@@ -27,8 +27,19 @@ CREATE UNLOGGED TABLE redrive.cursors (
     seq      bigint NOT NULL,
     swept_at bigint NOT NULL,
     sweep_ms bigint NOT NULL,
+    -- What of redrive.freed had been seen by then.
+    seen     pg_snapshot NOT NULL,
     PRIMARY KEY (queue, priority, kinds, n)
 );
+-- Jobs that waited for others may begin long before the end of the transaction that says so, and cursors may have passed
+-- them then: where the first of those was due that a transaction let go. Claims that have not seen it go back there.
+CREATE UNLOGGED TABLE redrive.freed (
+    queue    integer NOT NULL,
+    priority smallint NOT NULL,
+    by       xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    due_at   bigint NOT NULL
+);
+CREATE INDEX freed_by ON redrive.freed (queue, priority, by);
 
 -- Each distinct policy once, by value: a row never changes, so a job's policy cannot change under it.
 CREATE TABLE redrive.policies (

@@ -35,7 +35,7 @@ CREATE FUNCTION redrive.next_in_band(
     p_taken bigint[], p_taken_attempts integer[], p_limited text[],
     OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT ids uuid[], OUT suspects boolean[],
     OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT fresh boolean, OUT seen bigint,
-    OUT last bigint[]
+    OUT last bigint[], OUT running integer
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
@@ -90,6 +90,7 @@ BEGIN
         RETURN;
     END IF;
     last := ARRAY[dues[seen], seqs[seen]];
+    running := cardinality(v_running);
     IF v_running IS NULL AND cardinality(p_taken) = 0 THEN
         RETURN;
     END IF;
@@ -157,7 +158,7 @@ DECLARE
     v_suspect boolean := p_suspect;
     v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
-    v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
+    v_freed record;  v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
     v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_special boolean;
     v_sweep boolean;  v_began bigint;  v_took bigint;  v_before bigint[];  v_before_attempts integer[];
     v_lanes integer[];  v_limit integer;  v_least integer;
@@ -272,9 +273,13 @@ BEGIN
         END LOOP;
         EXIT WHEN v_pass = 2;
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
-            SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms INTO v_cursor FROM redrive.cursors AS c
+            SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms, c.seen INTO v_cursor FROM redrive.cursors AS c
             WHERE c.queue = v_queue.id AND c.priority = v_band AND c.kinds = v_kinds ORDER BY c.n DESC LIMIT 1;
-            v_moved := CASE WHEN v_cursor.due_at > 0 THEN ARRAY[v_cursor.due_at, v_cursor.seq] END;
+            SELECT pg_current_snapshot() AS seen, min(f.due_at) AS due_at INTO v_freed FROM redrive.freed AS f
+            WHERE f.queue = v_queue.id AND f.priority = v_band AND f.by >= pg_snapshot_xmin(v_cursor.seen)
+              AND NOT pg_visible_in_snapshot(f.by, v_cursor.seen);
+            v_moved := CASE WHEN v_cursor.due_at > 0 THEN
+                redrive.earlier(ARRAY[v_cursor.due_at, v_cursor.seq], ARRAY[v_freed.due_at, 0]) END;
             v_began := redrive.now_ms();
             v_sweep := v_moved IS NULL OR v_began - v_cursor.swept_at >= greatest(1000, 10 * v_cursor.sweep_ms);
             v_at := CASE WHEN v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
@@ -289,10 +294,10 @@ BEGIN
             WHILE v_room > 0 AND v_held < c_held LOOP
                 -- Where the first look met what runs, the next ones are longer.
                 v_limit := greatest(v_room, v_least);
-                v_least := 2000;
                 v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
                                                 p_now, p_now, v_limit, v_special, p_kinds, v_before, v_before_attempts,
                                                 p_limited);
+                v_least := greatest(2000, v_found.running);
                 IF v_found.special AND NOT v_special THEN
                     -- Seldom: once more, with what the others do not need.
                     v_special := true;
@@ -396,7 +401,7 @@ BEGIN
             v_moved := coalesce(redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]), ARRAY[0, 0]);
             v_took := redrive.now_ms() - v_began;
             IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)] OR v_sweep AND v_took > 0 THEN
-                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved,
+                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved, v_freed.seen,
                                             CASE WHEN v_sweep THEN v_began ELSE v_cursor.swept_at END,
                                             CASE WHEN v_sweep THEN v_took ELSE v_cursor.sweep_ms END);
             END IF;
@@ -642,12 +647,17 @@ $$;
 
 -- Notes where claims of a band go on. The rows before are removed now and then.
 CREATE FUNCTION redrive.move_cursor(
-    p_queue integer, p_band smallint, p_kinds text, p_last bigint, p_to bigint[], p_swept_at bigint, p_sweep_ms bigint
+    p_queue integer, p_band smallint, p_kinds text, p_last bigint, p_to bigint[], p_seen pg_snapshot, p_swept_at bigint,
+    p_sweep_ms bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO redrive.cursors (queue, priority, kinds, n, due_at, seq, swept_at, sweep_ms)
-    VALUES (p_queue, p_band, p_kinds, coalesce(p_last, 0) + 1, p_to[1], p_to[2], p_swept_at, p_sweep_ms);
+    INSERT INTO redrive.cursors (queue, priority, kinds, n, due_at, seq, swept_at, sweep_ms, seen)
+    VALUES (p_queue, p_band, p_kinds, coalesce(p_last, 0) + 1, p_to[1], p_to[2], p_swept_at, p_sweep_ms, p_seen);
     IF p_last % 1000 = 0 THEN
+        DELETE FROM redrive.freed AS f
+        USING (SELECT o.seen FROM redrive.cursors AS o
+               WHERE o.queue = p_queue AND o.priority = p_band AND o.kinds = p_kinds ORDER BY o.n LIMIT 1) AS first
+        WHERE f.queue = p_queue AND f.priority = p_band AND pg_visible_in_snapshot(f.by, first.seen);
         -- But for rows that someone has locked: he may take his time, and we have the lane.
         DELETE FROM redrive.cursors AS c WHERE (c.queue, c.priority, c.kinds, c.n) IN (
             SELECT o.queue, o.priority, o.kinds, o.n FROM redrive.cursors AS o

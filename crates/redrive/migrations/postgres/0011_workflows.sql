@@ -63,19 +63,29 @@ BEGIN
         )
         SELECT array_agg(c.after), array_agg(c.at), array_agg(c.gone) INTO v_after, v_at, v_gone FROM counted AS c;
         -- Not in the same statement: who was brought back while the edges were waited for is not in its snapshot.
-        UPDATE redrive.live AS l
-        SET waits_for = l.waits_for - g.gone,
-            due_at = CASE WHEN l.waits_for > g.gone THEN l.due_at ELSE least(l.due_at, g.at) END,
-            reason = CASE WHEN l.waits_for > g.gone THEN l.reason END
-        FROM unnest(v_after, v_at, v_gone) AS g (seq, at, gone)
-        WHERE l.seq = g.seq;
+        WITH counted AS (
+            UPDATE redrive.live AS l
+            SET waits_for = l.waits_for - g.gone,
+                due_at = CASE WHEN l.waits_for > g.gone THEN l.due_at ELSE least(l.due_at, g.at) END,
+                reason = CASE WHEN l.waits_for > g.gone THEN l.reason END
+            FROM unnest(v_after, v_at, v_gone) AS g (seq, at, gone)
+            WHERE l.seq = g.seq
+            RETURNING l.queue, l.priority, l.due_at, l.waits_for
+        )
+        INSERT INTO redrive.freed (queue, priority, due_at)
+        SELECT c.queue, c.priority, min(c.due_at) FROM counted AS c WHERE c.waits_for <= 0 GROUP BY 1, 2;
     END IF;
     IF cardinality(p_badly) > 0 THEN
-        UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
-        FROM (SELECT e.execution, max(b.at) AS at
-              FROM unnest(p_badly, p_badly_at) AS b (seq, at) JOIN redrive.edges AS e ON e.before = b.seq
-              GROUP BY e.execution) AS x
-        WHERE l.seq = x.execution AND l.reason IN ('dependency', 'snoozed');
+        WITH told AS (
+            UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
+            FROM (SELECT e.execution, max(b.at) AS at
+                  FROM unnest(p_badly, p_badly_at) AS b (seq, at) JOIN redrive.edges AS e ON e.before = b.seq
+                  GROUP BY e.execution) AS x
+            WHERE l.seq = x.execution AND l.reason IN ('dependency', 'snoozed')
+            RETURNING l.queue, l.priority, l.due_at
+        )
+        INSERT INTO redrive.freed (queue, priority, due_at)
+        SELECT t.queue, t.priority, min(t.due_at) FROM told AS t GROUP BY 1, 2;
     END IF;
 END $$;
 
@@ -86,11 +96,14 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_seqs CONSTANT bigint[] := ARRAY(SELECT j.seq FROM redrive.jobs AS j WHERE j.id = ANY (p_ids));
+    v_first CONSTANT uuid := (SELECT i FROM unnest(p_ids) AS i ORDER BY i LIMIT 1);
+    v_last  CONSTANT uuid := (SELECT i FROM unnest(p_ids) AS i ORDER BY i DESC LIMIT 1);
+    v_seqs CONSTANT bigint[] := ARRAY(
+        SELECT j.seq FROM redrive.jobs AS j WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (p_ids));
 BEGIN
     RETURN QUERY
     SELECT d.id, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
-    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs)
+    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs) AND d.finished_at >= redrive.made_at(v_first) - 86400000
     UNION ALL
     SELECT d.id, 'dead', NULL FROM redrive.dead AS d WHERE d.seq = ANY (v_seqs);
 END $$;

@@ -383,7 +383,7 @@ DECLARE
     v_suspect boolean := p_suspect;
     v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
-    v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
+    v_freed record;  v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
     v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_special boolean;
     v_sweep boolean;  v_began bigint;  v_took bigint;  v_before bigint[];  v_before_attempts integer[];
     v_lanes integer[];  v_limit integer;  v_least integer;
@@ -498,9 +498,13 @@ BEGIN
         END LOOP;
         EXIT WHEN v_pass = 2;
         FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
-            SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms INTO v_cursor FROM redrive.cursors AS c
+            SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms, c.seen INTO v_cursor FROM redrive.cursors AS c
             WHERE c.queue = v_queue.id AND c.priority = v_band AND c.kinds = v_kinds ORDER BY c.n DESC LIMIT 1;
-            v_moved := CASE WHEN v_cursor.due_at > 0 THEN ARRAY[v_cursor.due_at, v_cursor.seq] END;
+            SELECT pg_current_snapshot() AS seen, min(f.due_at) AS due_at INTO v_freed FROM redrive.freed AS f
+            WHERE f.queue = v_queue.id AND f.priority = v_band AND f.by >= pg_snapshot_xmin(v_cursor.seen)
+              AND NOT pg_visible_in_snapshot(f.by, v_cursor.seen);
+            v_moved := CASE WHEN v_cursor.due_at > 0 THEN
+                redrive.earlier(ARRAY[v_cursor.due_at, v_cursor.seq], ARRAY[v_freed.due_at, 0]) END;
             v_began := redrive.now_ms();
             v_sweep := v_moved IS NULL OR v_began - v_cursor.swept_at >= greatest(1000, 10 * v_cursor.sweep_ms);
             v_at := CASE WHEN v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
@@ -515,10 +519,10 @@ BEGIN
             WHILE v_room > 0 AND v_held < c_held LOOP
                 -- Where the first look met what runs, the next ones are longer.
                 v_limit := greatest(v_room, v_least);
-                v_least := 2000;
                 v_found := redrive.next_in_band(v_queue.id, v_band, v_at[1], v_at[2], v_turn[1], v_turn[2],
                                                 p_now, p_now, v_limit, v_special, p_kinds, v_before, v_before_attempts,
                                                 p_limited);
+                v_least := greatest(2000, v_found.running);
                 IF v_found.special AND NOT v_special THEN
                     -- Seldom: once more, with what the others do not need.
                     v_special := true;
@@ -622,7 +626,7 @@ BEGIN
             v_moved := coalesce(redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]), ARRAY[0, 0]);
             v_took := redrive.now_ms() - v_began;
             IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)] OR v_sweep AND v_took > 0 THEN
-                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved,
+                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved, v_freed.seen,
                                             CASE WHEN v_sweep THEN v_began ELSE v_cursor.swept_at END,
                                             CASE WHEN v_sweep THEN v_took ELSE v_cursor.sweep_ms END);
             END IF;
@@ -827,11 +831,14 @@ CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(id uuid, state text, o
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
-    v_seqs CONSTANT bigint[] := ARRAY(SELECT j.seq FROM redrive.jobs AS j WHERE j.id = ANY (p_ids));
+    v_first CONSTANT uuid := (SELECT i FROM unnest(p_ids) AS i ORDER BY i LIMIT 1);
+    v_last  CONSTANT uuid := (SELECT i FROM unnest(p_ids) AS i ORDER BY i DESC LIMIT 1);
+    v_seqs CONSTANT bigint[] := ARRAY(
+        SELECT j.seq FROM redrive.jobs AS j WHERE j.id BETWEEN v_first AND v_last AND j.id = ANY (p_ids));
 BEGIN
     RETURN QUERY
     SELECT d.id, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
-    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs)
+    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs) AND d.finished_at >= redrive.made_at(v_first) - 86400000
     UNION ALL
     SELECT d.id, 'dead', NULL FROM redrive.dead AS d WHERE d.seq = ANY (v_seqs);
 END $$;
@@ -1146,19 +1153,29 @@ BEGIN
         )
         SELECT array_agg(c.after), array_agg(c.at), array_agg(c.gone) INTO v_after, v_at, v_gone FROM counted AS c;
         -- Not in the same statement: who was brought back while the edges were waited for is not in its snapshot.
-        UPDATE redrive.live AS l
-        SET waits_for = l.waits_for - g.gone,
-            due_at = CASE WHEN l.waits_for > g.gone THEN l.due_at ELSE least(l.due_at, g.at) END,
-            reason = CASE WHEN l.waits_for > g.gone THEN l.reason END
-        FROM unnest(v_after, v_at, v_gone) AS g (seq, at, gone)
-        WHERE l.seq = g.seq;
+        WITH counted AS (
+            UPDATE redrive.live AS l
+            SET waits_for = l.waits_for - g.gone,
+                due_at = CASE WHEN l.waits_for > g.gone THEN l.due_at ELSE least(l.due_at, g.at) END,
+                reason = CASE WHEN l.waits_for > g.gone THEN l.reason END
+            FROM unnest(v_after, v_at, v_gone) AS g (seq, at, gone)
+            WHERE l.seq = g.seq
+            RETURNING l.queue, l.priority, l.due_at, l.waits_for
+        )
+        INSERT INTO redrive.freed (queue, priority, due_at)
+        SELECT c.queue, c.priority, min(c.due_at) FROM counted AS c WHERE c.waits_for <= 0 GROUP BY 1, 2;
     END IF;
     IF cardinality(p_badly) > 0 THEN
-        UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
-        FROM (SELECT e.execution, max(b.at) AS at
-              FROM unnest(p_badly, p_badly_at) AS b (seq, at) JOIN redrive.edges AS e ON e.before = b.seq
-              GROUP BY e.execution) AS x
-        WHERE l.seq = x.execution AND l.reason IN ('dependency', 'snoozed');
+        WITH told AS (
+            UPDATE redrive.live AS l SET due_at = least(l.due_at, x.at), reason = NULL
+            FROM (SELECT e.execution, max(b.at) AS at
+                  FROM unnest(p_badly, p_badly_at) AS b (seq, at) JOIN redrive.edges AS e ON e.before = b.seq
+                  GROUP BY e.execution) AS x
+            WHERE l.seq = x.execution AND l.reason IN ('dependency', 'snoozed')
+            RETURNING l.queue, l.priority, l.due_at
+        )
+        INSERT INTO redrive.freed (queue, priority, due_at)
+        SELECT t.queue, t.priority, min(t.due_at) FROM told AS t GROUP BY 1, 2;
     END IF;
 END $$;
 
@@ -1340,13 +1357,17 @@ EXCEPTION
         RETURN false;
 END $$;
 
-CREATE FUNCTION redrive.move_cursor(p_queue integer, p_band smallint, p_kinds text, p_last bigint, p_to bigint[], p_swept_at bigint, p_sweep_ms bigint) RETURNS void
+CREATE FUNCTION redrive.move_cursor(p_queue integer, p_band smallint, p_kinds text, p_last bigint, p_to bigint[], p_seen pg_snapshot, p_swept_at bigint, p_sweep_ms bigint) RETURNS void
     LANGUAGE plpgsql
     AS $$
 BEGIN
-    INSERT INTO redrive.cursors (queue, priority, kinds, n, due_at, seq, swept_at, sweep_ms)
-    VALUES (p_queue, p_band, p_kinds, coalesce(p_last, 0) + 1, p_to[1], p_to[2], p_swept_at, p_sweep_ms);
+    INSERT INTO redrive.cursors (queue, priority, kinds, n, due_at, seq, swept_at, sweep_ms, seen)
+    VALUES (p_queue, p_band, p_kinds, coalesce(p_last, 0) + 1, p_to[1], p_to[2], p_swept_at, p_sweep_ms, p_seen);
     IF p_last % 1000 = 0 THEN
+        DELETE FROM redrive.freed AS f
+        USING (SELECT o.seen FROM redrive.cursors AS o
+               WHERE o.queue = p_queue AND o.priority = p_band AND o.kinds = p_kinds ORDER BY o.n LIMIT 1) AS first
+        WHERE f.queue = p_queue AND f.priority = p_band AND pg_visible_in_snapshot(f.by, first.seen);
         -- But for rows that someone has locked: he may take his time, and we have the lane.
         DELETE FROM redrive.cursors AS c WHERE (c.queue, c.priority, c.kinds, c.n) IN (
             SELECT o.queue, o.priority, o.kinds, o.n FROM redrive.cursors AS o
@@ -1454,7 +1475,7 @@ BEGIN
         ORDER BY l.expires_at LIMIT 1);
 END $$;
 
-CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[], p_taken bigint[], p_taken_attempts integer[], p_limited text[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT ids uuid[], OUT suspects boolean[], OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT fresh boolean, OUT seen bigint, OUT last bigint[]) RETURNS record
+CREATE FUNCTION redrive.next_in_band(p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint, p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[], p_taken bigint[], p_taken_attempts integer[], p_limited text[], OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT ids uuid[], OUT suspects boolean[], OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT fresh boolean, OUT seen bigint, OUT last bigint[], OUT running integer) RETURNS record
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1513,6 +1534,7 @@ BEGIN
         RETURN;
     END IF;
     last := ARRAY[dues[seen], seqs[seen]];
+    running := cardinality(v_running);
     IF v_running IS NULL AND cardinality(p_taken) = 0 THEN
         RETURN;
     END IF;
@@ -2468,7 +2490,8 @@ CREATE UNLOGGED TABLE redrive.cursors (
     due_at bigint NOT NULL,
     seq bigint NOT NULL,
     swept_at bigint NOT NULL,
-    sweep_ms bigint NOT NULL
+    sweep_ms bigint NOT NULL,
+    seen pg_snapshot NOT NULL
 );
 
 CREATE TABLE redrive.dead (
@@ -2838,6 +2861,13 @@ CREATE VIEW redrive.failed_jobs AS
            FROM redrive.jobs j
           WHERE ((j.id = o.stands) AND j.external)))));
 
+CREATE UNLOGGED TABLE redrive.freed (
+    queue integer NOT NULL,
+    priority smallint NOT NULL,
+    by xid8 DEFAULT pg_current_xact_id() NOT NULL,
+    due_at bigint NOT NULL
+);
+
 CREATE SEQUENCE redrive.gate_versions
     START WITH 1
     INCREMENT BY 1
@@ -3180,6 +3210,8 @@ CREATE INDEX done_seq ON ONLY redrive.done USING btree (seq);
 CREATE INDEX done_other_seq_idx ON redrive.done_other USING btree (seq);
 
 CREATE INDEX edges_after ON redrive.edges USING btree (after);
+
+CREATE INDEX freed_by ON redrive.freed USING btree (queue, priority, by);
 
 CREATE INDEX jobs_external ON ONLY redrive.jobs USING btree (id) WHERE external;
 
