@@ -5,6 +5,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 
 use super::core::Core;
@@ -162,6 +163,8 @@ fn connect(path: &Path, flags: OpenFlags, options: &SqliteOptions) -> Result<Con
     })?;
     conn.busy_timeout(BUSY_TIMEOUT).map_err(broken)?;
     conn.set_prepared_statement_cache_capacity(128);
+    // A plan does not hang on what is bound: otherwise a statement is planned anew whenever that is another.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(broken)?;
     Ok(conn)
 }
 
