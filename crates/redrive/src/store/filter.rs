@@ -50,6 +50,13 @@ impl Filter {
         self
     }
 
+    /// What the column of all labels contains where these labels are: names and values as JSON writes them. It may contain
+    /// them elsewhere too, so this only spares the rows that cannot match.
+    pub(crate) fn labels_written(&self) -> impl Iterator<Item = String> {
+        let written = |text: &String| serde_json::Value::from(text.as_str()).to_string();
+        self.labels.iter().flat_map(move |(name, value)| [written(name), written(value)])
+    }
+
     /// Whether what can be seen on the job itself matches.
     pub(crate) fn matches(&self, job: &Job) -> bool {
         let extras = job.extras();

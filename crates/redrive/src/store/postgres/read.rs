@@ -259,6 +259,9 @@ fn select(filter: &Filter, before: Option<i64>, limit: usize) -> (String, Values
     if let Some(destination) = &filter.destination {
         bind("j.destination = ?", Box::new(destination.clone()), Type::TEXT);
     }
+    for written in filter.labels_written() {
+        bind("strpos(j.labels, ?) > 0", Box::new(written), Type::TEXT);
+    }
     if let Some(from) = filter.created_from {
         bind("j.created_at >= ?", Box::new(from.as_millis()), Type::INT8);
     }

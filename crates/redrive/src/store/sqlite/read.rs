@@ -135,6 +135,9 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
     if let Some(destination) = &filter.destination {
         condition("jobs.destination = ?", destination.clone().into());
     }
+    for written in filter.labels_written() {
+        condition("instr(jobs.labels, ?) > 0", written.into());
+    }
     if let Some(from) = filter.created_from {
         condition("jobs.created_at >= ?", from.as_millis().into());
     }

@@ -37,6 +37,8 @@ pub async fn each_field_of_a_filter_is_respected(store: Arc<dyn Store>) {
     let plain = kit.put(mail(1)).await;
     let special = NewJob::of_kind("call", crate::Json::of(&2).expect("a number is JSON"));
     let special = special.queue("other").key("k").parent(plain).label("a", "1").label("b", "2");
+    let odd = ("über \"alles\"", "c:\\\n\u{1}/é");
+    let special = special.label(odd.0, odd.1);
     kit.advance(secs(1));
     let (from, until) = (kit.now, kit.now + secs(1));
     let special = kit.put(special.destination("phone")).await;
@@ -49,6 +51,7 @@ pub async fn each_field_of_a_filter_is_respected(store: Arc<dyn Store>) {
         Filter { parent: Some(plain), ..Filter::default() },
         Filter { labels: [("b".into(), "2".into())].into(), ..Filter::default() },
         Filter { labels: [("a".into(), "1".into()), ("b".into(), "2".into())].into(), ..Filter::default() },
+        Filter { labels: [(odd.0.into(), odd.1.into())].into(), ..Filter::default() },
         Filter { destination: Some("phone".into()), ..Filter::default() },
         Filter { created_from: Some(from), created_until: Some(until), ..Filter::default() },
         Filter::id(special),
