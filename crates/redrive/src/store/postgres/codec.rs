@@ -36,6 +36,8 @@ struct Known {
     policies: HashMap<i32, Arc<Policy>>,
     /// By address, which is safe to compare because the policy is kept alive here.
     policy_ids: HashMap<usize, (Arc<Policy>, i32)>,
+    /// The same by what they say: a job that brings its own policy brings another address each time.
+    policy_bodies: HashMap<String, i32>,
 }
 
 impl Names {
@@ -85,6 +87,9 @@ impl Names {
             return Ok(*id);
         }
         let body = serde_json::to_string(&**policy).expect("a validated policy can be written");
+        if let Some(id) = self.known().policy_bodies.get(&body) {
+            return Ok(*id);
+        }
         let rows = database
             .query("SELECT redrive.policy_id($1, $2)", &[(&POLICY_VERSION, Type::INT4), (&body, Type::TEXT)])
             .await?;
@@ -92,8 +97,10 @@ impl Names {
         let mut known = self.known();
         if known.policy_ids.len() >= CACHE_MAX {
             known.policy_ids.clear();
+            known.policy_bodies.clear();
         }
         known.policy_ids.insert(address, (policy.clone(), id));
+        known.policy_bodies.insert(body, id);
         Ok(id)
     }
 
