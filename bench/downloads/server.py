@@ -56,6 +56,10 @@ async def serve(reader, writer):
             pass
     except (asyncio.IncompleteReadError, ConnectionError, OSError):
         pass
+    except RuntimeError:
+        # How asyncio says that whom it is sending a file to has gone.
+        if not writer.transport.is_closing():
+            raise
     writer.close()
 
 

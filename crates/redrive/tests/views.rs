@@ -374,6 +374,14 @@ async fn s3_09_an_operation_tells_its_status_its_count_and_when_it_was_processed
     assert_eq!(value(&world.one("queued_operations", "running").await, "status"), "processing");
 }
 
+async fn s4_16_an_article_that_was_not_tried_yet_is_pending_with_nothing_counted(world: &World) {
+    let fresh = world.one("queued_operations", "far").await;
+    assert_eq!((value(&fresh, "status"), value(&fresh, "retry_count")), ("pending", "0"));
+    assert_eq!(fresh["last_error"], None);
+    // Of those that failed it is none, and so there is no time for its next retry.
+    assert_eq!(world.find(&format!("SELECT * FROM articles WHERE id = '{}'", world.ids["far"])).await, [""; 0]);
+}
+
 async fn s4_17_articles_ready_for_retry_have_failed_and_are_due(world: &World) {
     let sql = "SELECT * FROM articles
 WHERE status = 'failed'
