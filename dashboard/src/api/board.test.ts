@@ -27,6 +27,13 @@ test("a row runs, fails and waits again with its new time, its error and one ret
   expect(ids(board)).toEqual(["a", "b"]);
 });
 
+test("a retry that the list has counted is not counted again when its event comes", () => {
+  const told = event("b", "retry_scheduled", { dueAt: at(8_000), failure: { message: "busy" } });
+  const before = afterEvents(two(), [event("b", "started", { attempt: 3 })]);
+  const listed = afterList(before, [{ ...item("b", 8_000), attemptCount: 3 }], NOW + 2_000);
+  expect(afterEvents(listed, [told]).get("b")).toMatchObject({ phase: "waiting", item: { attemptCount: 3 } });
+});
+
 test("a row leaves with its outcome, and only after it was seen", () => {
   for (const outcome of ["succeeded", "dead", "cancelled"] as const) {
     const board = afterEvents(two(), [event("b", outcome)]);
