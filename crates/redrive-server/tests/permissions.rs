@@ -94,6 +94,18 @@ impl House {
         answer["data"]["jobs"][0]["lease"].as_str().unwrap().to_owned()
     }
 
+    /// An operation that has ended: only so many run at once.
+    async fn operation(&self) -> String {
+        let body = json!({ "command": "cancel", "filter": { "kind": "nothing" }, "background": true });
+        let (_, begun) = self.ask("admin", "POST", "/api/v1/jobs/commands", Some(&body)).await;
+        let id = begun["data"]["operation"]["id"].as_str().unwrap();
+        let path = format!("/api/v1/operations/{id}");
+        while self.ask("admin", "GET", &path, None).await.1["data"]["state"] == "running" {
+            tokio::task::yield_now().await;
+        }
+        id.to_owned()
+    }
+
     /// The id of a worker that is known.
     async fn worker(&self) -> Value {
         let body = json!({ "kinds": ["nothing"] });
@@ -142,9 +154,7 @@ async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &s
         path = path.replace("{id}", started["data"]["id"].as_str().unwrap()).replace("{node}", "a");
     }
     if path.contains("/operations/{id}") {
-        let body = json!({ "command": "cancel", "filter": { "kind": "nothing" }, "background": true });
-        let (_, begun) = house.ask("admin", "POST", "/api/v1/jobs/commands", Some(&body)).await;
-        path = path.replace("{id}", begun["data"]["operation"]["id"].as_str().unwrap());
+        path = path.replace("{id}", &house.operation().await);
     }
     if path.contains("{id}") {
         path = path.replace("{id}", &house.job().await);
