@@ -226,7 +226,7 @@ fn line(what: &Happening, detail: &JobDetail, at: Timestamp) -> Result<()> {
     let article_id = detail.job.payload.decode::<Article>()?.id;
     let said = |failure: &Option<Failure>| failure.as_ref().map(|it| it.message.clone()).unwrap_or_default();
     match what {
-        Happening::RetryScheduled { due_at, failure, attempt } => tracing::warn!(
+        Happening::RetryScheduled { due_at, failure, attempt, .. } => tracing::warn!(
             target: CATEGORY, article_id, retry_count = attempt, next_retry_at = %due_at,
             backoff_seconds = due_at.since(at).as_secs_f64(), error = said(failure),
             "Article queued for retry"

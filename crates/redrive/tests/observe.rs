@@ -60,9 +60,9 @@ async fn a_job_that_fails_twice_and_succeeds_tells_its_story_in_order() {
     let expected = [
         (0, "enqueued".to_owned()),
         (0, "started 1".to_owned()),
-        (0, "retry after 1: run 1 met a closed door".to_owned()),
+        (0, "retry after 1, 1 failed: run 1 met a closed door".to_owned()),
         (10, "started 2".to_owned()),
-        (10, "retry after 2: run 2 met a closed door".to_owned()),
+        (10, "retry after 2, 2 failed: run 2 met a closed door".to_owned()),
         (30, "started 3".to_owned()),
         (30, "succeeded at 3 after 2".to_owned()),
     ];
@@ -73,8 +73,9 @@ fn told(what: &Happening) -> String {
     match what {
         Happening::Enqueued => "enqueued".into(),
         Happening::Started { attempt } => format!("started {attempt}"),
-        Happening::RetryScheduled { attempt, failure, .. } => {
-            format!("retry after {attempt}: {}", failure.as_ref().map_or("", |failure| &failure.message))
+        Happening::RetryScheduled { attempt, failures, failure, .. } => {
+            let error = failure.as_ref().map_or("", |failure| &failure.message);
+            format!("retry after {attempt}, {failures} failed: {error}")
         }
         Happening::Succeeded { attempt, failures } => format!("succeeded at {attempt} after {failures}"),
         other => format!("{other:?}"),

@@ -59,11 +59,9 @@ function afterEvent(row: Row, event: JobEvent): Row {
     case "retried":
       return { ...row, item: { ...row.item, nextAttemptAt: event.at, held: null } };
     case "retry_scheduled": {
-      // A list that was made after it has counted it already.
-      const isCounted = event.dueAt != null && Date.parse(event.dueAt) === Date.parse(row.item.nextAttemptAt);
       const item = {
         ...row.item,
-        attemptCount: row.item.attemptCount + (isCounted ? 0 : 1),
+        attemptCount: event.failures ?? row.item.attemptCount,
         nextAttemptAt: event.dueAt ?? row.item.nextAttemptAt,
         lastError: event.failure?.message ?? row.item.lastError ?? null,
         held: null,

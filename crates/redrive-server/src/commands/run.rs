@@ -219,7 +219,7 @@ fn listen(stop: watch::Sender<Option<Signal>>) -> Done {
 /// Says what happened, and whether that was the end.
 fn is_over(event: &Event) -> bool {
     match &event.what {
-        Happening::RetryScheduled { due_at, failure, attempt } => {
+        Happening::RetryScheduled { due_at, failure, attempt, .. } => {
             let why = failure.as_ref().map_or("it failed", |failure| failure.message.as_str());
             let at = times::relative(*due_at, event.at);
             out::note(&format!("redrive: {why}; run {} {at}", attempt + 1));

@@ -57,6 +57,8 @@ pub enum Happening {
         attempt: u32,
         /// When it will be tried again.
         due_at: Timestamp,
+        /// Failures that count against it by now. Where its destination was at fault, there is none more.
+        failures: u32,
         /// Why it failed.
         failure: Option<Failure>,
     },
@@ -257,6 +259,10 @@ impl Inner {
 fn happening(settlement: &Settlement) -> Happening {
     let transition = &settlement.transition;
     let attempt = transition.ledger.attempt;
+    let again = |due_at| {
+        let (failures, failure) = (transition.ledger.failures, transition.failure.clone());
+        Happening::RetryScheduled { attempt, due_at, failures, failure }
+    };
     match transition.state {
         State::Succeeded { .. } => {
             let failures = transition.ledger.failures + stats::outside(&settlement.job);
@@ -264,13 +270,12 @@ fn happening(settlement: &Settlement) -> Happening {
         }
         State::Dead { why, .. } => Happening::Dead { attempt, why, failure: transition.failure.clone() },
         State::Waiting { due_at, .. } if matches!(transition.ending, Ending::Failed | Ending::Crashed) => {
-            Happening::RetryScheduled { attempt, due_at, failure: transition.failure.clone() }
+            again(due_at)
         }
         // Its destination failed, or asked for a pause.
         State::Waiting { due_at, .. } if transition.ending == Ending::Held => {
             let wait = transition.failure.as_ref().and_then(|failure| failure.retry_after);
-            let due_at = due_at + wait.unwrap_or_default();
-            Happening::RetryScheduled { attempt, due_at, failure: transition.failure.clone() }
+            again(due_at + wait.unwrap_or_default())
         }
         State::Waiting { due_at, .. } => Happening::PutBack { attempt, ending: transition.ending, due_at },
         State::Running { .. } | State::Cancelled { .. } => Happening::Cancelled,
