@@ -103,7 +103,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT d.id, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
-    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs) AND d.finished_at >= redrive.made_at(v_first) - 86400000
+    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs)
     UNION ALL
     SELECT d.id, 'dead', NULL FROM redrive.dead AS d WHERE d.seq = ANY (v_seqs);
 END $$;
