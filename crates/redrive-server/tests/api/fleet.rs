@@ -1,16 +1,28 @@
 //! Four real processes on one PostgreSQL, and one destination that sees all their calls: what one of them learns all obey,
 //! and a rate is kept by all together.
 
+#![expect(clippy::disallowed_methods, reason = "how large the tests are is said by whoever starts them")]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::client::{Client, within};
+use crate::client::{Client, PATIENCE};
 use crate::process::Process;
 use crate::target::{Target, answer};
 
 pub(crate) const FLEET: usize = 4;
+
+/// Whether it is to be as large as was promised, which `make soak` asks for with `REDRIVE_OUTAGE=full`.
+pub(crate) fn is_full() -> bool {
+    std::env::var("REDRIVE_OUTAGE").is_ok_and(|size| size == "full")
+}
+
+/// How long all that may take.
+pub(crate) fn patience() -> Duration {
+    PATIENCE * if is_full() { 20 } else { 2 }
+}
 
 /// Processes that call this target under these limits.
 pub(crate) async fn fleet(database: &redrive_testbed::Database, folder: &Path, limits: &str) -> Vec<Process> {
@@ -23,17 +35,19 @@ pub(crate) async fn fleet(database: &redrive_testbed::Database, folder: &Path, l
     processes
 }
 
-/// Puts so many calls in, in one go.
+/// Puts so many calls in, up to a thousand in one go.
 pub(crate) async fn call(process: &Process, target: &Target, count: usize) {
     let job = json!({ "kind": "http", "payload": { "url": target.url("/") } });
     let client = Client { address: process.address, token: None };
-    let put = client.post("/api/v1/jobs/bulk", &json!(vec![job; count])).await.data();
-    assert_eq!(put.as_array().unwrap().len(), count);
+    for part in vec![job; count].chunks(1_000) {
+        let put = client.post("/api/v1/jobs/bulk", &json!(part)).await.data();
+        assert_eq!(put.as_array().unwrap().len(), part.len());
+    }
 }
 
 /// When each call came, once `is_enough` says so.
 pub(crate) async fn calls(target: &Target, is_enough: impl Fn(&[Instant]) -> bool) -> Vec<Instant> {
-    within(async {
+    let came = async {
         loop {
             let came: Vec<Instant> = target.asked().iter().map(|asked| asked.at).collect();
             if is_enough(&came) {
@@ -41,8 +55,8 @@ pub(crate) async fn calls(target: &Target, is_enough: impl Fn(&[Instant]) -> boo
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-    })
-    .await
+    };
+    tokio::time::timeout(patience(), came).await.expect("it takes too long")
 }
 
 #[tokio::test]
@@ -74,18 +88,18 @@ async fn a_pause_that_one_of_four_processes_was_asked_for_is_obeyed_by_all() {
 async fn a_rate_is_used_and_kept_by_four_processes_together() {
     const RATE: usize = 100;
     const BURST: usize = 10;
-    const JOBS: usize = 1_000;
+    let jobs = if is_full() { 10_000 } else { 1_000 };
     let second = Duration::from_secs(1);
     let target = Target::start(|_, _| answer(204, "", "")).await;
     let (database, folder) = (redrive_testbed::database().await, tempfile::tempdir().unwrap());
     let processes = fleet(&database, folder.path(), "rate = \"100/s\"").await;
-    call(&processes[0], &target, JOBS).await;
-    let came = calls(&target, |came| came.len() == JOBS).await;
+    call(&processes[0], &target, jobs).await;
+    let came = calls(&target, |came| came.len() == jobs).await;
     let stall = |from: usize, to: usize| {
         let gaps = came[from..to].windows(2).map(|pair| pair[1].duration_since(pair[0]));
         gaps.max().filter(|gap| *gap > Duration::from_millis(20)).unwrap_or_default()
     };
-    for n in RATE..JOBS {
+    for n in RATE..jobs {
         let end = n + came[n..].iter().take_while(|at| at.duration_since(came[n]) < second).count();
         let late = (stall(n - RATE, end).as_secs_f64() * RATE as f64).ceil() as usize;
         assert!(end - n <= RATE + BURST + late, "{} calls in a second, from call {n} on", end - n);

@@ -1,7 +1,7 @@
 //! Real processes on one PostgreSQL while the destination of their jobs is gone, and when it is back. `REDRIVE_OUTAGE=full`
 //! makes it as large as it is promised: 50,000 jobs and half a minute, 1,000 operations in order.
 
-#![expect(clippy::disallowed_methods, reason = "how large the tests are is said by whoever starts them")]
+#![expect(clippy::disallowed_methods, reason = "what real processes do is measured with the real clock")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +12,12 @@ use serde_json::{Value, json};
 use tokio_postgres::NoTls;
 
 use crate::client::{Client, PATIENCE, within};
-use crate::fleet::{FLEET, call, calls, fleet};
+use crate::fleet::{FLEET, call, calls, fleet, is_full, patience};
 use crate::process::Process;
 use crate::target::{Target, answer};
 
 /// Places of a queue, where nothing else is said.
 const PLACES: usize = 16;
-
-fn is_full() -> bool {
-    std::env::var("REDRIVE_OUTAGE").is_ok_and(|size| size == "full")
-}
 
 /// Waits until so many jobs are done, and says how many calls failed at their cost, how many are dead, and what the
 /// activity log tells of destinations.
@@ -95,8 +91,7 @@ async fn a_destination_that_is_gone_costs_a_few_calls_no_failure_and_no_job() {
     let while_gone = target.asked().len() - WELL;
     gone.store(false, Ordering::SeqCst);
 
-    let (failures, dead, told) =
-        tally(&database, WELL + jobs, PATIENCE * if is_full() { 20 } else { 2 }).await;
+    let (failures, dead, told) = tally(&database, WELL + jobs, patience()).await;
     println!("{while_gone} calls in {lasts} s, {failures} failures, {dead} dead, {told:?}");
     assert!(while_gone <= FLEET * PLACES + 40, "{while_gone} calls while it was gone");
     assert!(failures < 10, "{failures} failures, where ten say that it is gone");
