@@ -89,6 +89,8 @@ pub struct Gate {
     failing: Vec<u32>,
     /// The last sign of trouble.
     trouble_at: Timestamp,
+    /// When a retry last had to wait for the budget.
+    postponed_at: Timestamp,
     /// Calls per second before the trouble.
     #[serde(skip_serializing_if = "is_zero")]
     before: f64,
@@ -231,7 +233,7 @@ pub enum Word {
 impl Gate {
     /// Whether calls have to go through it.
     pub fn is_active(&self, limits: &Limits, now: Timestamp) -> bool {
-        let is_calm = self.failing.is_empty() && now.since(self.trouble_at) >= CALM;
+        let is_calm = self.failing.is_empty() && now.since(self.trouble_at.max(self.postponed_at)) >= CALM;
         limits.count_calls() || self.paused || self.phase != Phase::Open || !is_calm
     }
 

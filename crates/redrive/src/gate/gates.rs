@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{Blame, Change, Gate, Grant, Limits, Report, Rules, Seen, Word};
 use crate::clock::Timestamp;
+
+/// How often it is noted that retries wait for the budget: once for many.
+const POSTPONED_EVERY: Duration = Duration::from_secs(1);
 
 /// The gates that have something to say, and what holds for all.
 #[derive(Debug, Default)]
@@ -68,6 +72,8 @@ impl Gates {
         let passes = if is_retry { retries > 0 } else { calls > 0 };
         if passes {
             self.set(name, grant.spend(u32::from(!is_retry), u32::from(is_retry)));
+        } else if is_retry && calls > 0 && now.since(gate.postponed_at) >= POSTPONED_EVERY {
+            self.set(name, Gate { postponed_at: now, ..gate });
         }
         passes
     }

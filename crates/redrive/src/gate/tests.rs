@@ -318,6 +318,22 @@ fn a_gate_without_trouble_has_nothing_to_say_after_a_minute() {
     assert!(!gate.is_active(&Limits::default(), NOW + secs(60)));
 }
 
+#[test]
+fn retries_that_wait_for_the_budget_keep_to_it_when_the_trouble_is_long_over() {
+    let (mut gates, door, mut went) = (Gates::default(), Arc::from("door"), 0);
+    gates.observe(&report(1, Seen::Failure, NOW), NOW);
+    gates.observe(&report(1, Seen::Well, NOW), NOW);
+    for second in 0..300 {
+        let now = NOW + secs(second);
+        while gates.pass(&door, true, now) {
+            went += 1;
+            assert!(went <= 10 + 10 * second, "{went} retries after {second} s");
+        }
+    }
+    assert!(gates.is_gated(&door, NOW + mins(5)));
+    assert!(!gates.is_gated(&door, NOW + mins(6)), "nothing waits any more");
+}
+
 /// What may happen to a gate, some time after the last thing.
 #[derive(Clone, Debug)]
 enum Happens {

@@ -141,6 +141,7 @@ macro_rules! conformance_cases {
                 what_is_handed_out_before_its_turn_says_when_that_is
                 places_are_counted_from_what_runs_and_free_again_when_it_ends_or_dies
                 first_attempts_go_before_retries_of_the_same_destination
+                retries_keep_to_the_budget_until_none_waits_for_it
                 what_is_held_can_be_cancelled_hurried_and_run_out_of_time
                 held_time_that_does_not_count_moves_the_deadline
                 a_policy_that_comes_later_decides_whether_held_time_counts

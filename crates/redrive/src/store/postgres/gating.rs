@@ -219,10 +219,8 @@ impl Inner {
         let now = self.clock.now();
         let lessons: Vec<Lesson> = {
             let seens = self.gating.lock();
-            let calm = seens
-                .known
-                .iter()
-                .filter(|(name, known)| known.active && !known.gate.is_active(&seens.rules.of(name), now));
+            let is_calm = |name: &Arc<str>, gate: &Gate| !seens.is_active(name, gate, now);
+            let calm = seens.known.iter().filter(|(name, known)| known.active && is_calm(name, &known.gate));
             calm.map(|(name, known)| Lesson {
                 name: name.clone(),
                 known: Some(known.clone()),
@@ -377,6 +375,11 @@ impl Seens {
         Ok(())
     }
 
+    /// Whether calls have to go through it. What stands in its line goes as it says, however long the trouble is over.
+    fn is_active(&self, name: &Arc<str>, gate: &Gate, now: Timestamp) -> bool {
+        gate.is_active(&self.rules.of(name), now) || self.lines.contains_key(name)
+    }
+
     fn lesson(
         &self,
         name: &Arc<str>,
@@ -387,7 +390,7 @@ impl Seens {
         let (next, job) = decide(name, known.as_ref().map(|known| &known.gate), &self.rules)?;
         let before = known.as_ref().map(|known| known.gate.clone()).unwrap_or_default();
         let change = Change::between(name, &before, &next, now);
-        let active = next.is_active(&self.rules.of(name), now);
+        let active = self.is_active(name, &next, now);
         Some(Lesson { name: name.clone(), known, next, active, change, job })
     }
 }
@@ -448,13 +451,15 @@ impl Destinations for PostgresStore {
     async fn list(&self, now: Timestamp) -> Answer<Vec<Destination>> {
         let list = async {
             self.inner.look_at_gates(-1, &[]).await?;
-            let (mut found, rules) = {
+            let (found, rules) = {
                 let seens = self.inner.gating.lock();
-                let known = seens.known.iter().filter(|(_, known)| known.active);
+                let known = seens
+                    .known
+                    .iter()
+                    .filter(|(name, known)| known.active && seens.is_active(name, &known.gate, now));
                 let found: Vec<_> = known.map(|(name, known)| (name.clone(), known.gate.clone())).collect();
                 (found, seens.rules.clone())
             };
-            found.retain(|(name, gate)| gate.is_active(&rules.of(name), now));
             let mut answer = Vec::with_capacity(found.len());
             for (name, gate) in found {
                 let rows =

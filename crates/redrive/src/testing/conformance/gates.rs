@@ -254,6 +254,26 @@ pub async fn first_attempts_go_before_retries_of_the_same_destination(store: Arc
     assert_eq!(order, [first, retry]);
 }
 
+pub async fn retries_keep_to_the_budget_until_none_waits_for_it(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    put_calls(&mut kit, 50).await;
+    for held in claim_all(&mut kit).await {
+        kit.end(&held, failure()).await;
+    }
+    kit.advance(BACKOFF);
+    tell(&kit, Word::Pause).await;
+    assert!(claim_all(&mut kit).await.is_empty());
+    tell(&kit, Word::Resume).await;
+    for _ in 0..5 {
+        assert_eq!(
+            claim_all(&mut kit).await.len(),
+            10,
+            "a second's budget, however long the trouble is over"
+        );
+        kit.advance(secs(30));
+    }
+}
+
 pub async fn what_is_held_can_be_cancelled_hurried_and_run_out_of_time(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let [cancelled, kept] = [kit.put(call(1)).await, kit.put(call(2)).await];
