@@ -46,7 +46,9 @@ fn half_an_hour_of_nothing_costs_no_failure_no_job_and_forty_calls_whatever_the_
             course.failures
         );
         assert_eq!(course.dead, 0, "{preset}");
-        assert!(course.drain_s.is_some(), "{preset}: all were done in the end");
+        // What failed before it was found to be down waits as its policy says, and there that is a week.
+        let waits = if *preset == "workflow-long" { course.failures } else { 0 };
+        assert!(course.done + waits >= scenario.jobs, "{preset}: {} were done in the end", course.done);
     }
 }
 
