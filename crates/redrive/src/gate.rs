@@ -274,7 +274,7 @@ impl Gate {
         let ramp = match self.phase {
             Phase::Ramp { level, .. } => {
                 let cost = (SECOND_US as f64 / level.max(0.01)) as i64;
-                Some((cost.max(1), (level / 20.0 + 0.75).ceil().min(1e6) as u32))
+                Some((cost.max(1), (level / 25.0 + 0.75).ceil().min(1e6) as u32))
             }
             _ => None,
         };

@@ -62,7 +62,7 @@ fn a_recovery_stays_within_what_is_borne_and_is_nearly_as_fast_as_it_could_be() 
         let course = simulate_ours(&scenario).unwrap();
         let bears = after.unwrap_or(capacity) * share;
         // In small a burst is a large part of a second.
-        let burst = if is_full() { 0.0 } else { (bears / 20.0).ceil() };
+        let burst = if is_full() { 0.0 } else { (bears / 25.0).ceil() };
         let peak = course.peak_per_s as f64 / bears;
         let after_signal = (course.peak_after_signal as f64 - burst) / bears;
         assert!(peak < 1.5, "{capacity}: {peak} times what it bears");
