@@ -36,4 +36,5 @@ scripts/dashboard.sh soak
 scripts/nextest.sh -p redrive-server --test s1_download -j 1
 # Recoveries as large as docs/concepts/destinations.md has them.
 REDRIVE_SIMULATE=full scripts/nextest.sh -p redrive-server --lib simulate -j 1
+REDRIVE_DESTINATIONS=10000 scripts/nextest.sh -p redrive --all-features --test stores none_of_many -j 1
 REDRIVE_OUTAGE=full scripts/nextest.sh -p redrive-server --test api outage fleet -j 1

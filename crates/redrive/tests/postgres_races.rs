@@ -602,6 +602,23 @@ async fn what_is_said_at_one_instance_the_other_is_told_before_it_looks() {
     println!("claimed {:?} after it was said to be up at the other", two.clock().now().since(said));
 }
 
+/// «Every job of a destination that is gone is put off, one row after the other, and again when it is back.»
+#[tokio::test]
+async fn a_gate_that_shuts_and_opens_writes_none_of_the_jobs_behind_it() {
+    let bench = Bench::new().await;
+    let store = bench.store().await;
+    let now = store.clock().now();
+    let jobs = (0..500).map(|number| job(number, "mail", now, |new| new.destination(DOOR))).collect();
+    store.enqueue(jobs, now).await.unwrap();
+    let rows = "SELECT sum(hashtext(l.ctid::text || l.xmin::text)) FROM redrive.live AS l";
+    let before = bench.number(rows).await;
+    for word in [Word::Down, Word::Up, Word::Pause, Word::Resume] {
+        store.destinations().tell(DOOR, word, store.clock().now()).await.unwrap();
+    }
+    assert_eq!(bench.number(rows).await, before);
+    assert_eq!(bench.number("SELECT count(*) FROM redrive.gates").await, 1);
+}
+
 /// «A 429 or a remote report reaches an instance that did not claim the job: the gate learns too late.»
 #[tokio::test]
 async fn what_one_instance_has_learned_of_a_destination_the_next_claim_of_any_obeys() {
