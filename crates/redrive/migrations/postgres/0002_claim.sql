@@ -28,7 +28,8 @@ SELECT listed.seq, listed.attempt, claims.id AS claim, claims.holder, claims.cla
 FROM redrive.claims CROSS JOIN LATERAL unnest(claims.seqs, claims.attempts) AS listed (seq, attempt);
 
 -- The next jobs of a band (a priority of a queue) in the order in which they are due, without those that run. Jobs with
--- an ordering key have a place of their own to go on from: they can be let go long after they were due.
+-- an ordering key have a place of their own to go on from: they can be let go long after they were due. Planned with the
+-- settings of redrive.claim, which alone asks for them.
 CREATE FUNCTION redrive.next_in_band(
     p_queue integer, p_band smallint, p_due bigint, p_seq bigint, p_turn_due bigint, p_turn_seq bigint,
     p_until bigint, p_now bigint, p_limit integer, p_special boolean, p_kinds text[],
@@ -36,10 +37,7 @@ CREATE FUNCTION redrive.next_in_band(
     OUT seqs bigint[], OUT attempts integer[], OUT dues bigint[], OUT ids uuid[], OUT suspects boolean[],
     OUT keys text[], OUT gates text[], OUT retries boolean[], OUT special boolean, OUT fresh boolean, OUT seen bigint,
     OUT last bigint[], OUT running integer
-) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan
-AS $$
+) LANGUAGE plpgsql AS $$
 DECLARE
     v_running bigint[];  v_running_attempts integer[];
 BEGIN
@@ -149,6 +147,9 @@ DECLARE
     -- What the cursor has passed may still be committed by someone slow: it stays this far behind. All before it is
     -- looked through again four times a second if there is room left, and once if not; for at most a tenth of the time.
     c_late   CONSTANT bigint := 100;
+    -- It is not moved for so few jobs, nor by so little time: to pass over them again costs less.
+    c_few    CONSTANT integer := 16;
+    c_near   CONSTANT bigint := 50;
     c_held   CONSTANT integer := 1000;
     -- While an answer is on its way the lane is locked, and a frozen client does not take it: it must fit into a socket.
     c_short  CONSTANT integer := 100;
@@ -158,7 +159,7 @@ DECLARE
     v_suspect boolean := p_suspect;
     v_kinds CONSTANT text := coalesce(array_to_string(p_kinds, E'\x1f'), '');
     v_queue record;  v_room integer;  v_band smallint;  v_found record;  v_row record;
-    v_freed record;  v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
+    v_at bigint[];  v_end bigint[];  v_turn bigint[];  v_moved bigint[];  v_running text[];  v_cursor record;
     v_free integer;  v_taken integer;  v_held integer;  v_passed boolean;  v_special boolean;
     v_sweep boolean;  v_began bigint;  v_took bigint;  v_before bigint[];  v_before_attempts integer[];
     v_lanes integer[];  v_limit integer;  v_least integer;
@@ -170,20 +171,20 @@ DECLARE
     -- The first so many have lines, as far as is known.
     g_lines integer := 0;  g integer;  g_last integer := 0;
     v_first integer;  v_waiting integer;  v_share integer;
+    v_seen bigint;  v_expires boolean := false;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
-    PERFORM redrive.lock_lanes(v_lanes);
-    -- Kept from being ended while this claim is made.
-    PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder FOR KEY SHARE;
-    IF NOT FOUND THEN
-        answer := 'gone';
+    -- Most often there is one and it is free: to ask for it takes no statement.
+    IF cardinality(v_lanes) <> 1 OR NOT pg_try_advisory_xact_lock(1380209238, v_lanes[1]) THEN
+        PERFORM redrive.lock_lanes(v_lanes);
+    END IF;
+    SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM redrive.holders AS h WHERE h.id = p_holder) THEN 'gone'
+                WHEN EXISTS (SELECT 1 FROM redrive.claims AS c WHERE c.id IN (p_batch, p_alone)) THEN 'again'
+                ELSE 'new' END
+    INTO answer;
+    IF answer <> 'new' THEN
         RETURN;
     END IF;
-    IF EXISTS (SELECT 1 FROM redrive.claims AS c WHERE c.id IN (p_batch, p_alone)) THEN
-        answer := 'again';
-        RETURN;
-    END IF;
-    answer := 'new';
     moved := '{}';
     seqs := '{}';
     attempts := '{}';
@@ -196,14 +197,17 @@ BEGIN
     END IF;
     FOR i IN 1 .. cardinality(p_queues) LOOP
         -- One that was made since the lanes were locked is left for the next claim: its lane is not ours.
-        SELECT q.id, q.paused INTO v_queue
+        SELECT q.id, q.paused,
+               (SELECT l.expires_at FROM redrive.live AS l WHERE l.queue = q.id AND l.expires_at IS NOT NULL
+                ORDER BY l.expires_at LIMIT 1) AS first_expiry
+        INTO v_queue
         FROM redrive.queues AS q WHERE q.name = p_queues[i] AND q.id = ANY (v_lanes);
         CONTINUE WHEN NOT FOUND;
         v_room := p_limits[i];
         v_running := NULL;
+        v_expires := v_expires OR v_queue.first_expiry IS NOT NULL;
         -- Out of time, held or not, due or not: they are claimed in order to be buried.
-        IF v_room > 0 AND EXISTS (
-            SELECT 1 FROM redrive.live AS l WHERE l.queue = v_queue.id AND l.expires_at <= p_now) THEN
+        IF v_room > 0 AND v_queue.first_expiry <= p_now THEN
             FOR v_row IN
                 SELECT l.seq, l.attempt, l.crashes > 0 AS suspect, l.ordering_key, l.line
                 FROM redrive.live AS l
@@ -272,14 +276,22 @@ BEGIN
             g_last := CASE WHEN v_line.firsts + v_line.again > 0 THEN g ELSE g_last END;
         END LOOP;
         EXIT WHEN v_pass = 2;
-        FOR v_band IN SELECT DISTINCT b.priority FROM redrive.bands AS b WHERE b.queue = v_queue.id ORDER BY 1 DESC LOOP
-            SELECT c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms, c.seen INTO v_cursor FROM redrive.cursors AS c
-            WHERE c.queue = v_queue.id AND c.priority = v_band AND c.kinds = v_kinds ORDER BY c.n DESC LIMIT 1;
-            SELECT pg_current_snapshot() AS seen, min(f.due_at) AS due_at INTO v_freed FROM redrive.freed AS f
-            WHERE f.queue = v_queue.id AND f.priority = v_band AND f.by >= pg_snapshot_xmin(v_cursor.seen)
-              AND NOT pg_visible_in_snapshot(f.by, v_cursor.seen);
+        FOR v_cursor IN
+            SELECT b.priority AS band, c.n, c.due_at, c.seq, c.swept_at, c.sweep_ms, pg_current_snapshot() AS seen,
+                   (SELECT min(f.due_at) FROM redrive.freed AS f
+                    WHERE f.queue = v_queue.id AND f.priority = b.priority AND f.by >= pg_snapshot_xmin(c.seen)
+                      AND NOT pg_visible_in_snapshot(f.by, c.seen)) AS freed_at
+            FROM (SELECT DISTINCT n.priority FROM redrive.bands AS n WHERE n.queue = v_queue.id) AS b
+            LEFT JOIN LATERAL (
+                SELECT * FROM redrive.cursors AS o
+                WHERE o.queue = v_queue.id AND o.priority = b.priority AND o.kinds = v_kinds ORDER BY o.n DESC LIMIT 1
+            ) AS c ON true
+            ORDER BY 1 DESC
+        LOOP
+            v_band := v_cursor.band;
             v_moved := CASE WHEN v_cursor.due_at > 0 THEN
-                redrive.earlier(ARRAY[v_cursor.due_at, v_cursor.seq], ARRAY[v_freed.due_at, 0]) END;
+                redrive.earlier(ARRAY[v_cursor.due_at, v_cursor.seq], ARRAY[v_cursor.freed_at, 0]) END;
+            v_seen := 0;
             v_began := redrive.now_ms();
             v_sweep := v_moved IS NULL OR v_began - v_cursor.swept_at >= greatest(1000, 10 * v_cursor.sweep_ms);
             v_at := CASE WHEN v_sweep THEN ARRAY[0, 0] ELSE v_moved END;
@@ -298,6 +310,7 @@ BEGIN
                                                 p_now, p_now, v_limit, v_special, p_kinds, v_before, v_before_attempts,
                                                 p_limited);
                 v_least := greatest(2000, v_found.running);
+                v_seen := v_seen + v_found.seen;
                 IF v_found.special AND NOT v_special THEN
                     -- Seldom: once more, with what the others do not need.
                     v_special := true;
@@ -400,8 +413,11 @@ BEGIN
             next_due := least(next_due, redrive.next_due(v_queue.id, v_band, v_at, v_turn, v_suspect, p_kinds, p_limited));
             v_moved := coalesce(redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]), ARRAY[0, 0]);
             v_took := redrive.now_ms() - v_began;
-            IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)] OR v_sweep AND v_took > 0 THEN
-                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved, v_freed.seen,
+            -- A step back is always written. A step ahead need not be where little was met, and is not far.
+            IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)]
+               AND (v_sweep OR v_seen > c_few OR v_moved[1] NOT BETWEEN v_cursor.due_at AND v_cursor.due_at + c_near)
+               OR v_sweep AND v_took > 0 THEN
+                PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved, v_cursor.seen,
                                             CASE WHEN v_sweep THEN v_began ELSE v_cursor.swept_at END,
                                             CASE WHEN v_sweep THEN v_took ELSE v_cursor.sweep_ms END);
             END IF;
@@ -415,6 +431,13 @@ BEGIN
     IF p_gates IS NOT NULL THEN
         gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_calls, g_retries, g_full, v_lanes);
     END IF;
+    IF cardinality(seqs) > 0 OR alone IS NOT NULL THEN
+        -- Kept from being ended while this is written. Where nothing is handed out, nothing is written at all.
+        PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder FOR KEY SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'the holder is gone' USING ERRCODE = 'RD412';
+        END IF;
+    END IF;
     IF cardinality(seqs) > 0 THEN
         IF cardinality(v_ids) < cardinality(seqs) THEN
             v_ids := NULL;  dues := NULL;
@@ -427,9 +450,11 @@ BEGIN
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
         VALUES (p_alone, p_holder, p_now, alone, alone, 1, v_alone_ordered, ARRAY[alone], ARRAY[alone_attempt]);
     END IF;
-    SELECT least(next_due, min(e.at)) INTO next_due
-    FROM redrive.queues AS q CROSS JOIN LATERAL redrive.next_expiry(q.id, v_suspect) AS e (at)
-    WHERE q.name = ANY (p_queues);
+    IF v_expires THEN
+        SELECT least(next_due, min(e.at)) INTO next_due
+        FROM redrive.queues AS q CROSS JOIN LATERAL redrive.next_expiry(q.id, v_suspect) AS e (at)
+        WHERE q.name = ANY (p_queues);
+    END IF;
     IF cardinality(seqs) > c_short THEN
         seqs := NULL;  attempts := NULL;  dues := NULL;
     END IF;

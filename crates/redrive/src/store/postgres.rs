@@ -86,7 +86,7 @@ pub struct PostgresOptions {
     look_every: Duration,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Listen {
     /// On the same URL.
     Here,
@@ -194,7 +194,7 @@ impl PostgresStore {
         tasks.spawn(operations::look(inner.clone()));
         tasks.spawn(gating::look(inner.clone(), options.look_every));
         if let Some(config) = listen {
-            tasks.spawn(listen::listen(inner.clone(), config));
+            tasks.spawn(listen::listen(inner.clone(), config, options.listen.clone()));
             tasks.spawn(listen::notify(inner.clone()));
         }
         Ok(PostgresStore { inner, config, listen: options.listen, _tasks: tasks })
@@ -264,6 +264,11 @@ impl Inner {
         Err(Error::new(ErrorKind::Invalid, message)
             .with_hint("switch it on, or accept the loss with durability = \"relaxed\"")
             .into())
+    }
+
+    fn set_direct(&self, is_direct: bool) {
+        self.database.set_direct(is_direct);
+        self.claims.set_direct(is_direct);
     }
 
     /// Something may be claimable earlier than was last said, here.

@@ -63,6 +63,34 @@ async fn ended_sessions_lose_nothing_and_the_pool_heals() {
     assert!(acknowledged.len() as u64 > n * 9 / 10, "ended sessions are not the caller's trouble");
 }
 
+/// Statements have names only where a connection stays the same: a name means nothing, or something else, on the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_nobody_was_told_of_sees_no_names() {
+    let database = redrive_testbed::database().await;
+    let bouncer = PgBouncer::start(database.url());
+    let url = bouncer.url(database.name());
+    let engine = engine(PostgresStore::connect(&url).await.unwrap()).await;
+    let direct = self::engine(PostgresStore::connect(database.url()).await.unwrap()).await;
+    let mut acknowledged = BTreeSet::new();
+    for n in 0..200 {
+        let one = engine.enqueue(Work { number: 2 * n, millis: 1 });
+        let other = direct.enqueue(Work { number: 2 * n + 1, millis: 1 });
+        let (one, other) = tokio::try_join!(one, other).unwrap();
+        acknowledged.extend([one.id, other.id]);
+    }
+    until_all_done(database.url(), secs(30)).await;
+    balance(database.url(), &acknowledged).await;
+    // Each of these has another of the pooler's connections, and together they have all that were used.
+    let mut sessions = Vec::new();
+    for _ in 0..PgBouncer::POOL / 2 {
+        let session = redrive_testbed::connect(&url).await.unwrap();
+        session.batch_execute("BEGIN").await.unwrap();
+        let named = session.query_typed("SELECT name FROM pg_prepared_statements", &[]).await.unwrap();
+        assert_eq!(named.len(), 0);
+        sessions.push(session);
+    }
+}
+
 /// `REDRIVE_POOLER_KILLS` times, with an engine that has no other way to the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pooler_that_is_killed_loses_nothing() {

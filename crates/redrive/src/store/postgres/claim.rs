@@ -12,7 +12,6 @@ use super::fault::Fault;
 use super::gating::{Offers, Turns};
 use super::{Inner, settle};
 use crate::clock::Timestamp;
-use crate::error::{Error, ErrorKind};
 use crate::job::{Job, Ledger, Reason, State};
 use crate::machine;
 use crate::queue::OnRetry;
@@ -82,9 +81,7 @@ impl Inner {
         let answer = only(&answer)?;
         let word: &str = answer.try_get(0)?;
         if word == "gone" {
-            return Err(Error::new(ErrorKind::LeaseLost, "this holder has expired and may claim nothing")
-                .with_hint("register again under a new id")
-                .into());
+            return Err(Fault::HolderGone);
         }
         let lists = match List::of_answer(answer, ids, now)? {
             Some(lists) if word == "new" => lists,

@@ -1,12 +1,15 @@
 //! The way to the server: a few connections, no state in any of them, so that a pooler may sit in between. Every call is
-//! one statement without a name, sent whole, and may be sent again.
+//! one statement, sent whole, and may be sent again. It has no name either, unless it is known that no pooler gives each
+//! transaction another connection: then the server keeps the statements that are sent often, and need not read and plan
+//! them anew, which takes it as long as a third of a small call.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use deadpool::managed::QueueMode;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{Config, NoTls, Row};
+use tokio_postgres::{Config, NoTls, Row, Statement};
 
 use super::fault::Fault;
 
@@ -23,6 +26,10 @@ const PAUSES: [Duration; 3] =
 
 pub(super) struct Database {
     pool: Pool,
+    /// Whether a connection stays the same from one transaction to the next.
+    is_direct: AtomicBool,
+    /// Whether it did not, although it seemed to.
+    is_misled: AtomicBool,
 }
 
 impl Database {
@@ -37,7 +44,13 @@ impl Database {
             .create_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Fault::Broken(error.to_string()))?;
-        Ok(Database { pool })
+        Ok(Database { pool, is_direct: AtomicBool::new(false), is_misled: AtomicBool::new(false) })
+    }
+
+    /// Says whether a connection stays the same from one transaction to the next, which must be known for certain: one
+    /// name may mean something else on another.
+    pub(super) fn set_direct(&self, is_direct: bool) {
+        self.is_direct.store(is_direct && !self.is_misled.load(Ordering::Acquire), Ordering::Release);
     }
 
     /// Opens so many connections, so that nothing has to wait for them later.
@@ -56,21 +69,11 @@ impl Database {
 
     /// One statement, tried again on another connection if the wire failed.
     pub(super) async fn query(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
-        self.query_again(sql, arguments).await.0
-    }
-
-    /// The same, with whether it was tried more than once. If it was, a refusal may be due to a first try that was
-    /// carried out and whose answer was lost.
-    pub(super) async fn query_again(
-        &self,
-        sql: &str,
-        arguments: &[Argument<'_>],
-    ) -> (Result<Vec<Row>, Fault>, bool) {
         let mut tries = Tries::default();
         loop {
             let answer = self.try_query(sql, arguments).await;
             if !tries.once_more(answer.as_ref().err()).await {
-                return (answer, tries.again);
+                return answer;
             }
         }
     }
@@ -78,8 +81,60 @@ impl Database {
     async fn try_query(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
         let client = self.connection().await?;
         let answer = in_time(client.query_typed(sql, arguments)).await;
-        keep_or_drop(client, answer.as_ref().err());
+        self.keep_or_drop(client, answer.as_ref().err());
         answer
+    }
+
+    /// A statement that is sent often; with whether it was tried more than once. If it was, a refusal may be due to a
+    /// first try that was carried out and whose answer was lost.
+    pub(super) async fn call(
+        &self,
+        sql: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> (Result<Vec<Row>, Fault>, bool) {
+        let mut tries = Tries::default();
+        loop {
+            let answer = self.try_call(sql, arguments).await;
+            if !tries.once_more(answer.as_ref().err()).await {
+                return (answer, tries.again);
+            }
+        }
+    }
+
+    async fn try_call(&self, sql: &'static str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
+        let client = self.connection().await?;
+        let answer = in_time(async {
+            let statement = self.prepare(&client, sql, arguments).await?;
+            statement.send(&client, arguments).await
+        })
+        .await;
+        self.keep_or_drop(client, answer.as_ref().err());
+        answer
+    }
+
+    /// Gives a statement its name, where that is possible.
+    async fn prepare(
+        &self,
+        client: &Object,
+        sql: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> Result<Prepared, tokio_postgres::Error> {
+        if !self.is_direct.load(Ordering::Acquire) {
+            return Ok(Prepared::Nameless(sql));
+        }
+        let types: Vec<Type> = arguments.iter().map(|(_, kind)| kind.clone()).collect();
+        Ok(Prepared::Named(client.prepare_typed_cached(sql, &types).await?))
+    }
+
+    /// A connection on which something went wrong with the wire is not used again.
+    fn keep_or_drop(&self, client: Object, fault: Option<&Fault>) {
+        if matches!(fault, Some(Fault::Unnamed(_))) {
+            self.is_misled.store(true, Ordering::Release);
+            self.set_direct(false);
+        }
+        if fault.is_some_and(Fault::is_passing) {
+            drop(Object::take(client));
+        }
     }
 
     /// Two statements in one transaction, the second if the first came to something; if not, neither is kept. Whoever
@@ -104,7 +159,7 @@ impl Database {
                 Ok::<_, Fault>(rows)
             })
             .await;
-            keep_or_drop(client, answer.as_ref().err());
+            self.keep_or_drop(client, answer.as_ref().err());
             if !tries.once_more(answer.as_ref().err()).await {
                 return answer;
             }
@@ -121,27 +176,55 @@ impl Database {
             let query = client.query_typed(sql, arguments);
             let commit = client.batch_execute("COMMIT");
             let answer = in_time(async { tokio::try_join!(begin, query, commit) }).await;
-            keep_or_drop(client, answer.as_ref().err());
+            self.keep_or_drop(client, answer.as_ref().err());
             if !tries.once_more(answer.as_ref().err()).await {
                 return answer.map(|((), rows, ())| rows);
             }
         }
     }
 
-    /// A statement and one more, sent behind it without waiting.
+    /// A statement and one more, sent behind it without waiting; both are sent often.
     pub(super) async fn two(
         &self,
-        (first, arguments): (&str, &[Argument<'_>]),
-        (second, then): (&str, &[Argument<'_>]),
+        (first, arguments): (&'static str, &[Argument<'_>]),
+        (second, then): (&'static str, &[Argument<'_>]),
     ) -> Result<(Vec<Row>, Vec<Row>), Fault> {
         let mut tries = Tries::default();
         loop {
             let client = self.connection().await?;
-            let (first, second) = (client.query_typed(first, arguments), client.query_typed(second, then));
-            let answer = in_time(async { tokio::try_join!(first, second) }).await;
-            keep_or_drop(client, answer.as_ref().err());
+            let answer = in_time(async {
+                // Both before either is sent: the second must not overtake the first.
+                let first = self.prepare(&client, first, arguments).await?;
+                let second = self.prepare(&client, second, then).await?;
+                tokio::try_join!(biased; first.send(&client, arguments), second.send(&client, then))
+            })
+            .await;
+            self.keep_or_drop(client, answer.as_ref().err());
             if !tries.once_more(answer.as_ref().err()).await {
                 return answer;
+            }
+        }
+    }
+}
+
+/// A statement that is sent often.
+enum Prepared {
+    /// The server keeps it.
+    Named(Statement),
+    Nameless(&'static str),
+}
+
+impl Prepared {
+    async fn send(
+        &self,
+        client: &Object,
+        arguments: &[Argument<'_>],
+    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        match self {
+            Prepared::Nameless(sql) => client.query_typed(sql, arguments).await,
+            Prepared::Named(statement) => {
+                let values: Vec<&(dyn ToSql + Sync)> = arguments.iter().map(|(value, _)| *value).collect();
+                client.query(statement, &values).await
             }
         }
     }
@@ -179,12 +262,5 @@ where
     match tokio::time::timeout(ANSWER_MAX, answer).await {
         Ok(answer) => Ok(answer?),
         Err(_) => Err(Fault::Broken(format!("no answer within {ANSWER_MAX:?}"))),
-    }
-}
-
-/// A connection on which something went wrong with the wire is not used again.
-fn keep_or_drop(client: Object, fault: Option<&Fault>) {
-    if fault.is_some_and(Fault::is_passing) {
-        drop(Object::take(client));
     }
 }

@@ -152,7 +152,7 @@ impl Inner {
             sql = include_str!("put_and_tell.sql");
             arguments.extend([(&listen::CHANNEL as _, Type::TEXT), (&self.name as _, Type::TEXT)]);
         }
-        let answer = self.database.query_again(sql, &arguments).await;
+        let answer = self.database.call(sql, &arguments).await;
         if tells {
             self.woke();
             self.news.told();
@@ -184,13 +184,13 @@ impl Inner {
     async fn admit(&self, jobs: &[Admission], before: Before) -> Result<Vec<Enqueued>, Fault> {
         let items = self.items(jobs).await?;
         let (rows, again) = match edges(jobs) {
-            None => self.database.query_again(include_str!("admit.sql"), &items.arguments()).await,
+            None => self.database.call(include_str!("admit.sql"), &items.arguments()).await,
             Some(edges) => {
                 let nobody: Option<&str> = None;
                 let mut arguments = items.arguments().to_vec();
                 arguments.extend([(&nobody as _, Type::TEXT), (&nobody as _, Type::TEXT)]);
                 arguments.extend([(&0i64 as _, Type::INT8), (&edges as _, Type::TEXT)]);
-                self.database.query_again(include_str!("admit_tied.sql"), &arguments).await
+                self.database.call(include_str!("admit_tied.sql"), &arguments).await
             }
         };
         self.tell_others();

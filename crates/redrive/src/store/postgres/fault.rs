@@ -15,6 +15,8 @@ pub(super) enum Fault {
     LeaseLost,
     /// The holder that was to be ended lives, or holds more than was known.
     HolderLives,
+    /// Whoever wants to claim has expired: nothing of the claim happened.
+    HolderGone,
     /// What is in these queues, or everything if none is named, may not be claimed again: nothing of the call happened.
     NotAgain(Vec<i32>),
     /// It was decided from something that has changed meanwhile.
@@ -23,6 +25,8 @@ pub(super) enum Fault {
     Known,
     /// The connection or the server failed. It may have happened nevertheless.
     Broken(String),
+    /// The server does not know a statement by its name, or knows another by it: nothing of the call happened.
+    Unnamed(String),
     /// The server answered, but not with what was expected.
     Foreign(String),
 }
@@ -30,7 +34,7 @@ pub(super) enum Fault {
 impl Fault {
     /// Whether the same call may well work on another connection.
     pub(super) fn is_passing(&self) -> bool {
-        matches!(self, Fault::Broken(_))
+        matches!(self, Fault::Broken(_) | Fault::Unnamed(_))
     }
 
     pub(super) fn into_error(self) -> Error {
@@ -39,11 +43,17 @@ impl Fault {
             Fault::LeaseLost | Fault::HolderLives | Fault::NotAgain(_) => {
                 Error::new(ErrorKind::LeaseLost, "the lease was lost before it could be settled")
             }
+            Fault::HolderGone => {
+                Error::new(ErrorKind::LeaseLost, "this holder has expired and may claim nothing")
+                    .with_hint("register again under a new id")
+            }
             Fault::Changed => Error::unavailable("the job kept changing while this was being decided")
                 .with_hint("try again"),
             Fault::Known => Error::new(ErrorKind::Conflict, "a job with this id is there already"),
-            Fault::Broken(what) => Error::unavailable(format!("PostgreSQL did not answer: {what}"))
-                .with_hint("see whether the server runs and can be reached; the same call may work later"),
+            Fault::Broken(what) | Fault::Unnamed(what) => {
+                Error::unavailable(format!("PostgreSQL did not answer: {what}"))
+                    .with_hint("see whether the server runs and can be reached; the same call may work later")
+            }
             Fault::Foreign(what) => {
                 Error::new(ErrorKind::Corrupt, format!("PostgreSQL did not do it: {what}")).with_hint(
                     "the schema `redrive` is not what this version wrote; run `redrive doctor` on it",
@@ -62,6 +72,7 @@ impl Fault {
             "RD409" => Fault::LeaseLost,
             "RD410" => Fault::HolderLives,
             "RD411" => Fault::NotAgain(detail.split(' ').filter_map(|id| id.parse().ok()).collect()),
+            "RD412" => Fault::HolderGone,
             "22021" | "22P05" => Fault::unwritable(),
             "40001" => Fault::Changed,
             "23505" => Fault::Known,
@@ -74,6 +85,9 @@ impl Fault {
                 Error::new(ErrorKind::ReadOnly, format!("PostgreSQL does not allow it: {message}"))
                     .with_hint("connect as the role that owns the schema `redrive`"),
             ),
+            "26000" | "42P05" => Fault::Unnamed(message.to_owned()),
+            // It would have to plan anew, because the schema was changed. Another connection has not planned yet.
+            "0A000" if message.contains("cached plan") => Fault::Broken(message.to_owned()),
             // Deadlock, lock timeout, cancelled, too many connections, shutting down, starting up.
             "40P01" | "55P03" | "57014" | "53300" | "53200" => Fault::Broken(message.to_owned()),
             code if code.starts_with("57") || code.starts_with("08") || code.starts_with("58") => {
@@ -147,10 +161,11 @@ impl std::fmt::Display for Fault {
             Fault::Refused(error) => error.fmt(f),
             Fault::LeaseLost => f.write_str("a lease was lost"),
             Fault::HolderLives => f.write_str("the holder lives"),
+            Fault::HolderGone => f.write_str("the holder is gone"),
             Fault::NotAgain(_) => f.write_str("nothing may be claimed again"),
             Fault::Changed => f.write_str("it has changed meanwhile"),
             Fault::Known => f.write_str("the id is there already"),
-            Fault::Broken(what) | Fault::Foreign(what) => f.write_str(what),
+            Fault::Broken(what) | Fault::Unnamed(what) | Fault::Foreign(what) => f.write_str(what),
         }
     }
 }

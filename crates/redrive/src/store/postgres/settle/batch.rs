@@ -310,7 +310,7 @@ impl Batch {
                 arguments.push((column, Type::INT8_ARRAY));
             }
         }
-        let (rows, again) = inner.database.query_again(sql, &arguments).await;
+        let (rows, again) = inner.database.call(sql, &arguments).await;
         (rows.map(drop), again)
     }
 }
