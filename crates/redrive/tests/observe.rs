@@ -175,17 +175,18 @@ impl Lines {
 
 #[tokio::test(start_paused = true)]
 async fn the_log_tells_of_queueing_retries_and_the_success_that_follows() {
-    let (lines, _guard) = Lines::capture(Level::INFO);
+    let (lines, _guard) = Lines::capture(Level::DEBUG);
     let (builder, clock) = builder();
     let engine = builder.build().unwrap();
     let begin = clock.now();
     let job = engine.enqueue(Fetch { failing: 2 }).await.unwrap();
     engine.drain().await.unwrap();
-    let lines = lines.read();
+    let mut lines = lines.read();
+    lines.retain(|(level, message, _)| level == "INFO" || message == "Job queued");
     let said: Vec<(&str, &str)> =
         lines.iter().map(|(level, message, _)| (level.as_str(), message.as_str())).collect();
     let expected = [
-        ("INFO", "Job queued"),
+        ("DEBUG", "Job queued"),
         ("INFO", "Retry scheduled (retry 1 of 3)"),
         ("INFO", "Retry scheduled (retry 2 of 3)"),
         ("INFO", "Retry succeeded"),
@@ -201,6 +202,20 @@ async fn the_log_tells_of_queueing_retries_and_the_success_that_follows() {
     assert_eq!(retry["error"], "run 2 met a closed door");
     assert_eq!((&retry["class"], &retry["rule"]), (&"transient".into(), &"status 503".into()));
     assert_eq!(lines[3].2["attempts"], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_tells_of_a_retry_that_is_queued_because_something_failed_outside() {
+    let (lines, _guard) = Lines::capture(Level::INFO);
+    let (builder, clock) = builder();
+    let engine = builder.build().unwrap();
+    let first_run = clock.now() + secs(10);
+    let outside = Failure::retry("it met a closed door elsewhere");
+    let job = engine.enqueue(NewJob::from(Fetch { failing: 0 }).failed_outside(outside)).await.unwrap();
+    let (level, message, fields) = lines.read().remove(0);
+    assert_eq!((level.as_str(), message.as_str()), ("INFO", "Retry queued"));
+    assert_eq!((&fields["job_id"], &fields["kind"]), (&job.id.to_string().into(), &"fetch".into()));
+    assert_eq!(fields["next_attempt"], first_run.to_string());
 }
 
 #[tokio::test(start_paused = true)]

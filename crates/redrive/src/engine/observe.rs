@@ -12,7 +12,7 @@ use crate::clock::Timestamp;
 use crate::job::{Ending, Job, JobId, State};
 use crate::machine::{Admission, Command};
 use crate::outcome::Failure;
-use crate::policy::GiveUp;
+use crate::policy::{GiveUp, Origin};
 use crate::stats;
 use crate::store::{Enqueued, How, Settled, Settlement};
 
@@ -154,6 +154,7 @@ pub(super) struct News {
     kind: Arc<str>,
     queue: Arc<str>,
     due_at: Timestamp,
+    origin: Origin,
 }
 
 impl Inner {
@@ -167,19 +168,28 @@ impl Inner {
                 kind: job.kind.clone(),
                 queue: job.queue.clone(),
                 due_at: job.due_at(),
+                origin: job.origin,
             })
             .collect()
     }
 
     pub(super) fn enqueued(&self, news: Vec<News>, answers: &[Enqueued]) {
-        for (News { kind, queue, due_at }, answer) in news.into_iter().zip(answers) {
+        for (News { kind, queue, due_at, origin }, answer) in news.into_iter().zip(answers) {
             // Where a key was taken, the job is the one that was there already.
             let job = answer.id;
             if answer.how == How::Existing {
                 tracing::debug!(job_id = %job, %kind, %queue, "Job already queued");
                 continue;
             }
-            tracing::info!(job_id = %job, %kind, %queue, next_attempt = %due_at, "Job queued");
+            match origin {
+                Origin::External => {
+                    tracing::info!(job_id = %job, %kind, %queue, next_attempt = %due_at, "Retry queued")
+                }
+                // As its success at the first try: of what goes well there is too much to be told.
+                Origin::Engine => {
+                    tracing::debug!(job_id = %job, %kind, %queue, next_attempt = %due_at, "Job queued")
+                }
+            }
             self.send(self.clock.now(), job, &kind, &queue, Happening::Enqueued);
         }
     }
