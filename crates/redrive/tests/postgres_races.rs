@@ -169,6 +169,24 @@ async fn a_job_that_is_committed_behind_the_cursor_is_not_stuck() {
     println!("late commit: found after {:?}", one.clock().now().since(since));
 }
 
+/// «The second of two statements overtakes the first while both get their names: what a claim lists is read before the
+/// claim is made, and is handed to nobody.»
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_claimed_while_statements_get_their_names_is_handed_out() {
+    const CLAIMS: u16 = 40;
+    let bench = Bench::new().await;
+    for process in 0..8 {
+        let (store, holder) = (bench.store().await, HolderId(10 + u128::from(process)));
+        register(&store, holder).await;
+        // The first of them have no name, the last have one.
+        for number in process * CLAIMS..(process + 1) * CLAIMS {
+            let jobs = put(&store, "mail", [number]).await;
+            let claimed = claim(&store, holder, 1 + u128::from(number), &["mail"], 9).await.unwrap();
+            assert_eq!(ids(&claimed), jobs, "claim {number}");
+        }
+    }
+}
+
 /// «A client freezes while results are being sent to it: a lane is stuck.»
 #[tokio::test]
 async fn a_client_that_freezes_while_its_answer_is_sent_does_not_keep_the_lane() {

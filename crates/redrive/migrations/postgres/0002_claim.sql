@@ -1,6 +1,11 @@
 -- Jobs are handed out. Each function is one round trip and one transaction, so no lock ever waits for a client; plans
 -- are pinned to the indexes, because a plan made for an empty table must not be used on a full one.
 
+-- What tells the locks of lanes from all others.
+CREATE FUNCTION redrive.lane_class() RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT 1380209238
+$$;
+
 -- The lane of a queue: one claimer, and one command, at a time. Held until the transaction's end. Whoever locks a lane
 -- does it before anything else, and several in the order of their numbers.
 CREATE FUNCTION redrive.lock_lanes(p_queues integer[]) RETURNS void LANGUAGE plpgsql AS $$
@@ -8,7 +13,7 @@ DECLARE
     v_queue integer;
 BEGIN
     FOR v_queue IN SELECT DISTINCT q FROM unnest(p_queues) AS q ORDER BY q LOOP
-        PERFORM pg_advisory_xact_lock(1380209238, v_queue);
+        PERFORM pg_advisory_xact_lock(redrive.lane_class(), v_queue);
     END LOOP;
 END $$;
 
@@ -171,18 +176,20 @@ DECLARE
     -- The first so many have lines, as far as is known.
     g_lines integer := 0;  g integer;  g_last integer := 0;
     v_first integer;  v_waiting integer;  v_share integer;
-    v_seen bigint;  v_expires boolean := false;
+    v_seen bigint;  v_expires boolean := false;  v_lives boolean;
 BEGIN
     SELECT array_agg(q.id) INTO v_lanes FROM redrive.queues AS q WHERE q.name = ANY (p_queues);
     -- Most often there is one and it is free: to ask for it takes no statement.
-    IF cardinality(v_lanes) <> 1 OR NOT pg_try_advisory_xact_lock(1380209238, v_lanes[1]) THEN
+    IF cardinality(v_lanes) <> 1 OR NOT pg_try_advisory_xact_lock(redrive.lane_class(), v_lanes[1]) THEN
         PERFORM redrive.lock_lanes(v_lanes);
     END IF;
-    SELECT CASE WHEN NOT EXISTS (SELECT 1 FROM redrive.holders AS h WHERE h.id = p_holder) THEN 'gone'
-                WHEN EXISTS (SELECT 1 FROM redrive.claims AS c WHERE c.id IN (p_batch, p_alone)) THEN 'again'
-                ELSE 'new' END
-    INTO answer;
-    IF answer <> 'new' THEN
+    SELECT EXISTS (SELECT 1 FROM redrive.holders AS h WHERE h.id = p_holder),
+           CASE WHEN EXISTS (SELECT 1 FROM redrive.claims AS c WHERE c.id IN (p_batch, p_alone)) THEN 'again' ELSE 'new' END
+    INTO v_lives, answer;
+    IF NOT v_lives THEN
+        RAISE EXCEPTION 'the holder is gone' USING ERRCODE = 'RD412';
+    END IF;
+    IF answer = 'again' THEN
         RETURN;
     END IF;
     moved := '{}';
@@ -414,8 +421,9 @@ BEGIN
             v_moved := coalesce(redrive.earlier(v_moved, ARRAY[p_now - c_late, 0]), ARRAY[0, 0]);
             v_took := redrive.now_ms() - v_began;
             -- A step back is always written. A step ahead need not be where little was met, and is not far.
-            IF v_moved <> ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)]
-               AND (v_sweep OR v_seen > c_few OR v_moved[1] NOT BETWEEN v_cursor.due_at AND v_cursor.due_at + c_near)
+            v_at := ARRAY[coalesce(v_cursor.due_at, 0), coalesce(v_cursor.seq, 0)];
+            IF v_moved < v_at
+               OR v_moved > v_at AND (v_sweep OR v_seen > c_few OR v_moved[1] > v_at[1] + c_near)
                OR v_sweep AND v_took > 0 THEN
                 PERFORM redrive.move_cursor(v_queue.id, v_band, v_kinds, v_cursor.n, v_moved, v_cursor.seen,
                                             CASE WHEN v_sweep THEN v_began ELSE v_cursor.swept_at END,
@@ -432,7 +440,7 @@ BEGIN
         gates := redrive.let_go(p_gates, g_names, g_firsts, g_again, g_calls, g_retries, g_full, v_lanes);
     END IF;
     IF cardinality(seqs) > 0 OR alone IS NOT NULL THEN
-        -- Kept from being ended while this is written. Where nothing is handed out, nothing is written at all.
+        -- Kept from being ended while this is written. Not before: whoever finds nothing need not wait for the disk.
         PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder FOR KEY SHARE;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'the holder is gone' USING ERRCODE = 'RD412';

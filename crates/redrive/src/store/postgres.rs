@@ -33,7 +33,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use self::codec::Names;
-use self::database::Database;
+use self::database::{Database, Direct};
 use self::fault::Fault;
 use super::{
     Call, Claim, Claimed, Destinations, Ended, Enqueued, Expiry, Filter, Finding, Group, HolderId, JobDetail,
@@ -70,6 +70,7 @@ struct Inner {
     held: operations::Held,
     gating: gating::Gating,
     news: listen::News,
+    direct: Arc<Direct>,
     /// Tells one's own notifications from others'.
     name: String,
     clock: Clock,
@@ -86,7 +87,7 @@ pub struct PostgresOptions {
     look_every: Duration,
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 enum Listen {
     /// On the same URL.
     Here,
@@ -165,7 +166,13 @@ impl PostgresStore {
             Listen::Nowhere => None,
         };
         let config = parse(url)?;
-        let pool = |connections| Database::new(config.clone(), connections).map_err(Fault::into_error);
+        let direct = Arc::new(Direct::default());
+        if !matches!(options.listen, Listen::Here) {
+            direct.refute();
+        }
+        let pool = |connections| {
+            Database::new(config.clone(), connections, direct.clone()).map_err(Fault::into_error)
+        };
         let claiming = (options.connections / 4).max(1);
         let (claims, database) = (pool(claiming)?, pool(options.connections - claiming)?);
         let (clock, followed) = Clock::followed();
@@ -179,6 +186,7 @@ impl PostgresStore {
             held: operations::Held::default(),
             gating: gating::Gating::default(),
             news: listen::News::default(),
+            direct,
             name: format!("{:016x}", Rng::from_os().next_u64()),
             clock,
             followed,
@@ -194,7 +202,7 @@ impl PostgresStore {
         tasks.spawn(operations::look(inner.clone()));
         tasks.spawn(gating::look(inner.clone(), options.look_every));
         if let Some(config) = listen {
-            tasks.spawn(listen::listen(inner.clone(), config, options.listen.clone()));
+            tasks.spawn(listen::listen(inner.clone(), config));
             tasks.spawn(listen::notify(inner.clone()));
         }
         Ok(PostgresStore { inner, config, listen: options.listen, _tasks: tasks })
@@ -264,11 +272,6 @@ impl Inner {
         Err(Error::new(ErrorKind::Invalid, message)
             .with_hint("switch it on, or accept the loss with durability = \"relaxed\"")
             .into())
-    }
-
-    fn set_direct(&self, is_direct: bool) {
-        self.database.set_direct(is_direct);
-        self.claims.set_direct(is_direct);
     }
 
     /// Something may be claimable earlier than was last said, here.

@@ -80,9 +80,6 @@ impl Inner {
         };
         let answer = only(&answer)?;
         let word: &str = answer.try_get(0)?;
-        if word == "gone" {
-            return Err(Fault::HolderGone);
-        }
         let lists = match List::of_answer(answer, ids, now)? {
             Some(lists) if word == "new" => lists,
             _ => self.lists(&ids).await?,

@@ -3,6 +3,7 @@
 //! transaction another connection: then the server keeps the statements that are sent often, and need not read and plan
 //! them anew, which takes it as long as a third of a small call.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -26,14 +27,11 @@ const PAUSES: [Duration; 3] =
 
 pub(super) struct Database {
     pool: Pool,
-    /// Whether a connection stays the same from one transaction to the next.
-    is_direct: AtomicBool,
-    /// Whether it did not, although it seemed to.
-    is_misled: AtomicBool,
+    direct: Arc<Direct>,
 }
 
 impl Database {
-    pub(super) fn new(config: Config, connections: usize) -> Result<Database, Fault> {
+    pub(super) fn new(config: Config, connections: usize, direct: Arc<Direct>) -> Result<Database, Fault> {
         let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let pool = Pool::builder(Manager::from_config(config, NoTls, manager))
             .max_size(connections)
@@ -44,13 +42,7 @@ impl Database {
             .create_timeout(Some(CONNECT_MAX))
             .build()
             .map_err(|error| Fault::Broken(error.to_string()))?;
-        Ok(Database { pool, is_direct: AtomicBool::new(false), is_misled: AtomicBool::new(false) })
-    }
-
-    /// Says whether a connection stays the same from one transaction to the next, which must be known for certain: one
-    /// name may mean something else on another.
-    pub(super) fn set_direct(&self, is_direct: bool) {
-        self.is_direct.store(is_direct && !self.is_misled.load(Ordering::Acquire), Ordering::Release);
+        Ok(Database { pool, direct })
     }
 
     /// Opens so many connections, so that nothing has to wait for them later.
@@ -69,20 +61,7 @@ impl Database {
 
     /// One statement, tried again on another connection if the wire failed.
     pub(super) async fn query(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
-        let mut tries = Tries::default();
-        loop {
-            let answer = self.try_query(sql, arguments).await;
-            if !tries.once_more(answer.as_ref().err()).await {
-                return answer;
-            }
-        }
-    }
-
-    async fn try_query(&self, sql: &str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
-        let client = self.connection().await?;
-        let answer = in_time(client.query_typed(sql, arguments)).await;
-        self.keep_or_drop(client, answer.as_ref().err());
-        answer
+        self.again(sql, arguments, Sent::Seldom).await.0
     }
 
     /// A statement that is sent often; with whether it was tried more than once. If it was, a refusal may be due to a
@@ -92,19 +71,28 @@ impl Database {
         sql: &'static str,
         arguments: &[Argument<'_>],
     ) -> (Result<Vec<Row>, Fault>, bool) {
+        self.again(sql, arguments, Sent::Often).await
+    }
+
+    async fn again(
+        &self,
+        sql: &str,
+        arguments: &[Argument<'_>],
+        sent: Sent,
+    ) -> (Result<Vec<Row>, Fault>, bool) {
         let mut tries = Tries::default();
         loop {
-            let answer = self.try_call(sql, arguments).await;
+            let answer = self.once(sql, arguments, sent).await;
             if !tries.once_more(answer.as_ref().err()).await {
                 return (answer, tries.again);
             }
         }
     }
 
-    async fn try_call(&self, sql: &'static str, arguments: &[Argument<'_>]) -> Result<Vec<Row>, Fault> {
+    async fn once(&self, sql: &str, arguments: &[Argument<'_>], sent: Sent) -> Result<Vec<Row>, Fault> {
         let client = self.connection().await?;
         let answer = in_time(async {
-            let statement = self.prepare(&client, sql, arguments).await?;
+            let statement = self.prepare(&client, sql, arguments, sent).await?;
             statement.send(&client, arguments).await
         })
         .await;
@@ -112,14 +100,15 @@ impl Database {
         answer
     }
 
-    /// Gives a statement its name, where that is possible.
-    async fn prepare(
+    /// Gives a statement that is sent often its name, where that is possible.
+    async fn prepare<'s>(
         &self,
         client: &Object,
-        sql: &'static str,
+        sql: &'s str,
         arguments: &[Argument<'_>],
-    ) -> Result<Prepared, tokio_postgres::Error> {
-        if !self.is_direct.load(Ordering::Acquire) {
+        sent: Sent,
+    ) -> Result<Prepared<'s>, tokio_postgres::Error> {
+        if sent == Sent::Seldom || !self.direct.is_certain() {
             return Ok(Prepared::Nameless(sql));
         }
         let types: Vec<Type> = arguments.iter().map(|(_, kind)| kind.clone()).collect();
@@ -129,8 +118,7 @@ impl Database {
     /// A connection on which something went wrong with the wire is not used again.
     fn keep_or_drop(&self, client: Object, fault: Option<&Fault>) {
         if matches!(fault, Some(Fault::Unnamed(_))) {
-            self.is_misled.store(true, Ordering::Release);
-            self.set_direct(false);
+            self.direct.refute();
         }
         if fault.is_some_and(Fault::is_passing) {
             drop(Object::take(client));
@@ -194,8 +182,8 @@ impl Database {
             let client = self.connection().await?;
             let answer = in_time(async {
                 // Both before either is sent: the second must not overtake the first.
-                let first = self.prepare(&client, first, arguments).await?;
-                let second = self.prepare(&client, second, then).await?;
+                let first = self.prepare(&client, first, arguments, Sent::Often).await?;
+                let second = self.prepare(&client, second, then, Sent::Often).await?;
                 tokio::try_join!(biased; first.send(&client, arguments), second.send(&client, then))
             })
             .await;
@@ -207,14 +195,50 @@ impl Database {
     }
 }
 
-/// A statement that is sent often.
-enum Prepared {
-    /// The server keeps it.
-    Named(Statement),
-    Nameless(&'static str),
+/// Whether a connection stays the same from one transaction to the next, so that what it was given a name for is there
+/// the next time.
+#[derive(Default)]
+pub(super) struct Direct {
+    is_proven: AtomicBool,
+    is_refuted: AtomicBool,
 }
 
-impl Prepared {
+impl Direct {
+    fn is_certain(&self) -> bool {
+        self.is_proven.load(Ordering::Acquire) && !self.is_refuted.load(Ordering::Acquire)
+    }
+
+    /// Something has happened that cannot happen through a pooler which gives each transaction another connection.
+    pub(super) fn prove(&self) {
+        self.is_proven.store(true, Ordering::Release);
+    }
+
+    /// The next connections may lead elsewhere.
+    pub(super) fn forget(&self) {
+        self.is_proven.store(false, Ordering::Release);
+    }
+
+    /// There is such a pooler, whatever else seems to show.
+    pub(super) fn refute(&self) {
+        self.is_refuted.store(true, Ordering::Release);
+    }
+}
+
+/// How often a statement is sent: what is sent seldom is not worth a name.
+#[derive(Clone, Copy, PartialEq)]
+enum Sent {
+    Often,
+    Seldom,
+}
+
+/// A statement as it is sent.
+enum Prepared<'s> {
+    /// The server keeps it.
+    Named(Statement),
+    Nameless(&'s str),
+}
+
+impl Prepared<'_> {
     async fn send(
         &self,
         client: &Object,

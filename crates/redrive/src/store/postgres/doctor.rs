@@ -39,7 +39,8 @@ struct Exam {
 /// Looks at everything, over connections of its own: what the engine does meanwhile need not wait for it.
 pub(super) async fn examine(config: Config, opened: Opened) -> Result<Vec<Finding>> {
     let began = Asked::now();
-    let database = Database::new(config, CONNECTIONS).map_err(Fault::into_error)?;
+    let database =
+        Database::new(config, CONNECTIONS, std::sync::Arc::default()).map_err(Fault::into_error)?;
     let exam = Exam { database, began, opened };
     let server = match exam.server().await {
         Ok(server) => server,

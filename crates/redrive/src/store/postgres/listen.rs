@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Config, NoTls};
 
-use super::{Inner, Listen};
+use super::Inner;
 
 pub(super) const CHANNEL: &str = "redrive";
 /// Nobody waits for the disk to hear that something is there, which is on it already.
@@ -87,27 +87,24 @@ pub(super) async fn notify(inner: Arc<Inner>) {
 }
 
 /// Listens on a connection of its own, and on a new one when that is lost.
-pub(super) async fn listen(inner: Arc<Inner>, config: Config, to: Listen) {
+pub(super) async fn listen(inner: Arc<Inner>, config: Config) {
     loop {
-        if let Err(error) = listen_once(&inner, &config, &to).await {
+        if let Err(error) = listen_once(&inner, &config).await {
             tracing::debug!(%error, "Not being woken by other processes for the moment");
         }
-        // The next one may lead elsewhere.
-        inner.set_direct(false);
+        inner.direct.forget();
         tokio::time::sleep(LISTEN_AGAIN).await;
     }
 }
 
-async fn listen_once(inner: &Inner, config: &Config, to: &Listen) -> Result<(), tokio_postgres::Error> {
+async fn listen_once(inner: &Inner, config: &Config) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = config.connect(NoTls).await?;
     let news = Notify::new();
     let hear = async {
         while let Some(message) = poll_fn(|context| connection.poll_message(context)).await {
             let AsyncMessage::Notification(note) = message? else { continue };
-            if *to == Listen::Here {
-                // Through a pooler that gives each transaction another connection, nobody is ever told anything.
-                inner.set_direct(true);
-            }
+            // Through a pooler that gives each transaction another connection, nobody is ever told anything.
+            inner.direct.prove();
             match note.payload().strip_suffix(GATES) {
                 Some(sender) if sender != inner.name => news.notify_one(),
                 None if note.payload() != inner.name => inner.woke(),

@@ -311,7 +311,7 @@ pub(super) fn uuid_of(id: JobId) -> Uuid {
 impl PostgresStore {
     /// Which schema the database has, without changing it.
     pub async fn schema_at(url: &str) -> Result<Schema> {
-        let database = Database::new(super::parse(url)?, 2).map_err(Fault::into_error)?;
+        let database = Database::new(super::parse(url)?, 2, Arc::default()).map_err(Fault::into_error)?;
         match migrate::standing(&database).await.map_err(Fault::into_error)? {
             migrate::Standing::Missing => Ok(Schema { found: None, known: migrate::KNOWN }),
             migrate::Standing::Older { schema, .. }
