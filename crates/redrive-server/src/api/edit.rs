@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Refused, ok};
 use super::audit::{By, On};
-use super::forms::{payload_of, policy_of};
+use super::forms::{payload_of, policy_of, priority};
 use super::jobs::find;
 use super::views::DetailView;
 use crate::door::{Refusal, Scope, Who};
@@ -32,7 +32,7 @@ pub(super) struct EditForm {
     #[schema(value_type = Option<Value>)]
     policy: Option<Value>,
     /// Higher goes first.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "priority")]
     priority: Option<i16>,
     /// Instead of all labels it has.
     #[serde(default)]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redrive::{Filter, JobId, Json, NewJob, OnConflict, Policy, StateName, Timestamp, span};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -34,6 +34,15 @@ impl PartialSchema for Span {
 
 impl ToSchema for Span {}
 
+/// Reads a priority, and says what one is if it is none.
+pub(super) fn priority<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<i16>, D::Error> {
+    let Some(number) = Option::<serde_json::Number>::deserialize(reader)? else { return Ok(None) };
+    let priority = number.as_i64().and_then(|number| i16::try_from(number).ok());
+    let refuse =
+        || D::Error::custom(format!("the priority is {number}; write a whole number from -32768 to 32767"));
+    priority.map(Some).ok_or_else(refuse)
+}
+
 /// A job to be done.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -56,6 +65,7 @@ pub(super) struct JobForm {
     #[schema(value_type = Option<String>, example = "ignore")]
     pub(super) on_conflict: Option<OnConflict>,
     /// Higher goes first.
+    #[serde(default, deserialize_with = "priority")]
     pub(super) priority: Option<i16>,
     /// Not before this much time has passed.
     pub(super) delay: Option<Span>,
@@ -272,4 +282,22 @@ pub(super) fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(d: D) -> Re
 pub(super) fn span_in_query<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Duration>, D::Error> {
     let text: Option<String> = Option::deserialize(d)?;
     text.map(|text| span::parse(&text).map_err(serde::de::Error::custom)).transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_sends_no_priority_is_told_what_one_is() {
+        for number in ["99999", "1.5", "-1e30"] {
+            let sent = format!(r#"{{"kind":"mail","priority":{number}}}"#);
+            let error = serde_json::from_str::<JobForm>(&sent).unwrap_err().to_string();
+            assert!(error.contains("write a whole number from -32768 to 32767"), "{error}");
+        }
+        for (number, priority) in [("-32768", Some(i16::MIN)), ("7", Some(7)), ("null", None)] {
+            let sent = format!(r#"{{"kind":"mail","priority":{number}}}"#);
+            assert_eq!(serde_json::from_str::<JobForm>(&sent).unwrap().priority, priority);
+        }
+    }
 }

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::super::Api;
 use super::super::answer::invalid;
-use super::super::forms::Span;
+use super::super::forms::{Span, priority};
 use crate::door::Refusal;
 
 /// An execution to be started.
@@ -69,6 +69,7 @@ pub(crate) struct NodeForm {
     /// Into this queue; `default` if not given.
     queue: Option<String>,
     /// Higher goes first.
+    #[serde(default, deserialize_with = "priority")]
     priority: Option<i16>,
     /// How long one attempt may take.
     timeout: Option<Span>,
