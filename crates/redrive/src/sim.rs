@@ -17,6 +17,7 @@ mod misled;
 mod node;
 mod plan;
 mod planted;
+mod settled;
 mod ties;
 mod witness;
 mod world;

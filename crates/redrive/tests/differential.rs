@@ -627,23 +627,30 @@ impl Pair {
     async fn settle(&self, twins: &[Twin], how: How) -> TestCaseResult {
         let (memory, other) = self.settlements(twins, how);
         let memory = self.memory.settle(Arc::new(memory)).await.unwrap();
-        same("settlements", memory, self.other().settle(Arc::new(other)).await.unwrap())
+        same("settlements", told(&memory), told(&self.other().settle(Arc::new(other)).await.unwrap()))
     }
 
     /// The same for all that a holder was given last, which would go on with what is due again at once.
     async fn settle_all(&mut self, holder: usize, how: How) -> TestCaseResult {
         let claim = ClaimId(self.rng.next_u128());
-        let again = self.holders[holder].map(|holder| Again { holder, claim });
+        let again = self.holders[holder].map(|holder| Again { holder, claim, kinds: None });
         let (mut memory, mut other) = self.settlements(&self.last[holder], how);
-        memory.iter_mut().chain(&mut other).for_each(|settlement| settlement.again = again);
-        let answers = self.memory.settle(Arc::new(memory.clone())).await.unwrap();
-        same("settlements", answers.clone(), self.other().settle(Arc::new(other.clone())).await.unwrap())?;
-        let going = |settlements: Vec<Settlement>| {
+        memory.iter_mut().chain(&mut other).for_each(|settlement| settlement.again = again.clone());
+        let by_memory = self.memory.settle(Arc::new(memory.clone())).await.unwrap();
+        let by_other = self.other().settle(Arc::new(other.clone())).await.unwrap();
+        same("settlements", told(&by_memory), told(&by_other))?;
+        let going = |settlements: Vec<Settlement>, answers: Vec<Settled>| {
             let going =
-                settlements.into_iter().zip(&answers).filter(|(_, answer)| **answer == Settled::Again);
-            going.map(|(it, _)| (it.next_lease().expect("it was to go on"), it.next_job())).collect()
+                settlements.into_iter().zip(answers).filter_map(|(settlement, answer)| match answer {
+                    Settled::Again => {
+                        Some((settlement.next_lease().expect("it was to go on"), settlement.next_job()))
+                    }
+                    Settled::Next(next) => Some(*next),
+                    Settled::Applied | Settled::Refused => None,
+                });
+            going.collect()
         };
-        self.last[holder] = twins(going(memory), going(other));
+        self.last[holder] = twins(going(memory, by_memory), going(other, by_other));
         self.claimed.extend(self.last[holder].iter().cloned());
         Ok(())
     }
@@ -770,4 +777,13 @@ impl Pair {
 
 async fn open(dir: &TempDir) -> SqliteStore {
     SqliteOptions::default().relaxed_durability().open(dir.path().join("jobs.db")).await.unwrap()
+}
+
+/// What settlements were answered, but for the places in which jobs stand: each store has its own.
+fn told(answers: &[Settled]) -> Vec<String> {
+    let told = answers.iter().map(|answer| match answer {
+        Settled::Next(next) => format!("next {} at {:?}", next.1.id, next.1.state),
+        other => format!("{other:?}"),
+    });
+    told.collect()
 }

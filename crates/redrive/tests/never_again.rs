@@ -149,7 +149,7 @@ impl<S: Store> Claimed<S> {
     /// The late report of the first holder.
     async fn report_late(&mut self, now: Timestamp) -> Settled {
         let done = self.report(Outcome::Done(None), now);
-        self.store.settle(Arc::new(vec![done])).await.unwrap()[0]
+        self.store.settle(Arc::new(vec![done])).await.unwrap().remove(0)
     }
 
     async fn job_now(&self) -> Job {

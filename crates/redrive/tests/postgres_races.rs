@@ -14,9 +14,9 @@ use std::sync::Arc;
 
 use kit::{Bench, at_once, begin, claim, end, ended, finish, ids, job, job_as, put, register, wanted};
 use redrive::{
-    Attempt, Command, EXECUTION, Engine, ErrorKind, Failure, Filter, Happening, HolderId, How, JobId, Json,
-    Limits, NewJob, Outcome, Payload, PostgresStore, Rate, Renewal, Report, Rules, Seen, Settled, State,
-    StateName, Store as _, Word, millis, secs,
+    Again, Attempt, ClaimId, Claimed, Command, EXECUTION, Engine, ErrorKind, Failure, Filter, Happening,
+    HolderId, How, JobId, Json, Limits, NewJob, Outcome, Payload, PostgresStore, Rate, Renewal, Report,
+    Rules, Seen, Settled, Settlement, State, StateName, Store as _, Word, millis, secs,
 };
 use redrive_testbed::{Cluster, Proxy};
 use serde::{Deserialize, Serialize};
@@ -850,6 +850,72 @@ async fn what_is_let_go_behind_the_cursor_is_handed_out_by_the_next_claim() {
     let endings = held.jobs.iter().map(|held| ended(held, Outcome::Done(None), before)).collect();
     store.settle(Arc::new(endings)).await.unwrap();
     assert_eq!(ids(&claim(&store, ONE, 3, &["mail"], 9).await.unwrap()), [c]);
+}
+
+/// The success of these, whose places were kept for what they let go.
+fn give_way(store: &PostgresStore, held: &Claimed) -> Arc<Vec<Settlement>> {
+    let again = Some(Again { holder: ONE, claim: ClaimId(77), kinds: None });
+    let ended = held.jobs.iter().map(|held| ended(held, Outcome::Done(None), store.clock().now()));
+    Arc::new(ended.map(|ended| Settlement { again: again.clone(), ..ended }).collect())
+}
+
+/// «A command takes a job to be waiting, the job begins with the ending of another, the command is carried out: it runs on
+/// as if nothing were, and its claim is never empty.»
+#[tokio::test]
+async fn a_job_that_begins_with_an_ending_while_it_is_cancelled_is_taken_from_its_holder() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    let [_, _, _, last] = tied(&one).await;
+    let held = claim(&one, ONE, 1, &["mail"], 9).await.unwrap();
+    let hold = bench.holding("LOCK TABLE redrive.freed IN SHARE MODE").await;
+    let ends = give_way(&one, &held);
+    let settling = begin({
+        let one = one.clone();
+        async move { one.settle(ends).await.unwrap() }
+    });
+    bench.until_waiting(1).await;
+    let (filter, now) = (Filter::id(last), two.clock().now());
+    let cancelling = begin(async move { two.apply(Command::Cancel, &filter, 1, now).await.unwrap() });
+    bench.until_waiting(2).await;
+    hold.batch_execute("COMMIT").await.unwrap();
+    let begun = end(settling).await.into_iter().find_map(|answer| match answer {
+        Settled::Next(next) => Some(*next),
+        _ => None,
+    });
+    assert_eq!(end(cancelling).await, [last]);
+    assert_eq!(state(&one, last).await, StateName::Cancelled);
+    let (lease, job) = begun.expect("it began before it was cancelled");
+    let Renewal::Kept { lost } = one.renew(ONE, one.clock().now() + secs(30)).await.unwrap() else {
+        panic!("its holder is there")
+    };
+    assert_eq!(lost, [lease]);
+    assert_eq!(finish(&one, &(lease, job), Outcome::Done(None)).await, Settled::Refused);
+    assert_eq!(bench.number("SELECT count(*) FROM redrive.claims").await, 0);
+}
+
+/// The same the other way round: the command comes first.
+#[tokio::test]
+async fn a_job_that_is_cancelled_while_the_last_before_it_ends_does_not_begin() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    let [_, _, _, last] = tied(&one).await;
+    let held = claim(&one, ONE, 1, &["mail"], 9).await.unwrap();
+    let hold = bench.holding("LOCK TABLE redrive.activity IN SHARE MODE").await;
+    let (filter, now) = (Filter::id(last), two.clock().now());
+    let cancelling = begin(async move { two.apply(Command::Cancel, &filter, 1, now).await.unwrap() });
+    bench.until_waiting(1).await;
+    let ends = give_way(&one, &held);
+    let settling = begin({
+        let one = one.clone();
+        async move { one.settle(ends).await.unwrap() }
+    });
+    bench.until_waiting(2).await;
+    hold.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(end(cancelling).await, [last]);
+    assert_eq!(end(settling).await, [Settled::Applied, Settled::Applied]);
+    assert_eq!(state(&one, last).await, StateName::Cancelled);
 }
 
 /// A parent, and three that belong to it: the last comes after the two before.

@@ -50,6 +50,8 @@ const SOMETIMES: &[&str] = &[
     "claimed again",
     "claimed again at once",
     "told again to go on",
+    "begun in the place of another",
+    "told again what has begun",
     "late settlement",
     "began too late",
     "holder gone",

@@ -86,7 +86,7 @@ fn ended((lease, job): &(Lease, Job), outcome: Outcome) -> Settlement {
 }
 
 async fn end(store: &SqliteStore, held: &(Lease, Job), outcome: Outcome) -> Settled {
-    store.settle(Arc::new(vec![ended(held, outcome)])).await.unwrap()[0]
+    store.settle(Arc::new(vec![ended(held, outcome)])).await.unwrap().remove(0)
 }
 
 /// Five jobs: succeeded, dead, waiting for a retry, held behind one that runs, and running.

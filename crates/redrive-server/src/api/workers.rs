@@ -246,7 +246,7 @@ async fn report(api: &Api, who: &Who, token: &str, outcome: Outcome) -> Answer<R
     }
     match api.engine().report(lease, outcome).await? {
         Settled::Refused => Err(lost()),
-        Settled::Applied | Settled::Again => {
+        Settled::Applied | Settled::Again | Settled::Next(_) => {
             let state = api.engine().get(lease.job).await?.map(|detail| detail.job.state);
             let due_at = match state {
                 Some(redrive::State::Waiting { due_at, .. }) => Some(due_at),

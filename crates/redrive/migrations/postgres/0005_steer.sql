@@ -44,6 +44,17 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Whether a job runs at this attempt, for whoever has its lane and takes it to be waiting. What waits for others may begin
+-- with an ending, without the lane: whoever is about to let it has its row, is waited for, and is seen then.
+CREATE FUNCTION redrive.has_begun(p_seq bigint, p_attempt integer) RETURNS boolean LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+    PERFORM 1 FROM redrive.live AS l WHERE l.seq = p_seq FOR NO KEY UPDATE;
+    RETURN EXISTS (SELECT 1 FROM redrive.running AS r
+                   WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+END $$;
+
 -- Cancelling a running job takes its lease away: its holder learns of it at its next renewal.
 CREATE FUNCTION redrive.cancel_one(
     p_seq bigint, p_id uuid, p_state text, p_attempt integer, p_at bigint, p_started bigint, p_key text, p_order text
@@ -61,6 +72,8 @@ BEGIN
         IF NOT FOUND THEN
             RETURN 'changed';
         END IF;
+    ELSIF redrive.has_begun(p_seq, p_attempt) THEN
+        RETURN 'changed';
     END IF;
     v_ran := p_state = 'running';
     DELETE FROM redrive.live AS l WHERE l.seq = p_seq AND l.attempt = p_attempt AND v_ran = (v_claim IS NOT NULL)
@@ -121,9 +134,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 AS $$
 BEGIN
     UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason, line = NULL
-    WHERE l.seq = p_seq AND l.attempt = p_attempt
-      AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
-    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+    WHERE l.seq = p_seq AND l.attempt = p_attempt AND NOT redrive.has_begun(p_seq, p_attempt);
     RETURN CASE WHEN FOUND THEN 'done' ELSE 'changed' END;
 END $$;
 

@@ -94,9 +94,7 @@ BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     IF p_state = 'waiting' THEN
         UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL, expires_at = p_expires
-        WHERE l.seq = p_seq AND l.attempt = p_attempt
-          AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
-                          WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+        WHERE l.seq = p_seq AND l.attempt = p_attempt AND NOT redrive.has_begun(p_seq, p_attempt);
         IF NOT FOUND THEN
             RETURN false;
         END IF;

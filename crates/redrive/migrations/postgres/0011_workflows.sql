@@ -46,13 +46,20 @@ END $$;
 --
 -- Two that the same job waits for may end at once. How many are left is counted in its row, several in the order of their
 -- places: whoever comes second waits for the first, and counts from what that one left.
-CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_badly bigint[], p_badly_at bigint[])
-RETURNS void LANGUAGE plpgsql
+--
+-- A holder may have kept the places of those that ended well. As many of those that are let go begin in them at once,
+-- under a claim of its own, and neither become due nor are claimed as others are. Answers how many.
+CREATE FUNCTION redrive.let_members_go(
+    p_well bigint[], p_well_at bigint[], p_badly bigint[], p_badly_at bigint[],
+    -- For whom, under which claim, of which kinds; and how many of which queue and priority.
+    p_holder uuid DEFAULT NULL, p_claim uuid DEFAULT NULL, p_kinds text[] DEFAULT NULL, p_queues integer[] DEFAULT NULL,
+    p_bands smallint[] DEFAULT NULL, p_places integer[] DEFAULT NULL
+) RETURNS integer LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_after bigint[];  v_at bigint[];  v_gone integer[];
+    v_after bigint[];  v_at bigint[];  v_gone integer[];  v_begun bigint[];
 BEGIN
     IF cardinality(p_well) > 0 THEN
         WITH gone AS (
@@ -62,6 +69,14 @@ BEGIN
             SELECT g.after, max(g.at) AS at, count(*)::integer AS gone FROM gone AS g GROUP BY g.after ORDER BY g.after
         )
         SELECT array_agg(c.after), array_agg(c.at), array_agg(c.gone) INTO v_after, v_at, v_gone FROM counted AS c;
+        IF p_claim IS NOT NULL AND v_after IS NOT NULL THEN
+            v_begun := redrive.begin_members(v_after, v_at, v_gone, p_holder, p_claim, p_kinds, p_queues, p_bands, p_places);
+            SELECT array_agg(r.seq), array_agg(r.at), array_agg(r.gone) INTO v_after, v_at, v_gone
+            FROM (SELECT g.seq, max(g.at) AS at, max(g.gone) AS gone
+                  FROM (SELECT * FROM unnest(v_after, v_at, v_gone) UNION ALL SELECT b, 0, 0 FROM unnest(v_begun) AS b)
+                      AS g (seq, at, gone)
+                  GROUP BY g.seq HAVING count(*) = 1 ORDER BY g.seq) AS r;
+        END IF;
         -- Not in the same statement: who was brought back while the edges were waited for is not in its snapshot.
         WITH counted AS (
             UPDATE redrive.live AS l
@@ -87,6 +102,52 @@ BEGIN
         INSERT INTO redrive.freed (queue, priority, due_at)
         SELECT t.queue, t.priority, min(t.due_at) FROM told AS t GROUP BY 1, 2;
     END IF;
+    RETURN coalesce(cardinality(v_begun), 0);
+END $$;
+
+-- Claims those that wait for nothing but what has just ended, as far as there are places; answers which. Their rows are
+-- not written, only locked: nobody else may claim what is not due, and a command looks again who runs when it has the
+-- lock. What needs more than a place is left to an ordinary claim: a gate's word, a look at the time, another's suspicion.
+CREATE FUNCTION redrive.begin_members(
+    p_after bigint[], p_at bigint[], p_gone integer[],
+    p_holder uuid, p_claim uuid, p_kinds text[], p_queues integer[], p_bands smallint[], p_places integer[]
+) RETURNS bigint[] LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+DECLARE
+    -- What runs out of time later than this is nobody else's to claim meanwhile.
+    c_long CONSTANT bigint := 60000;
+    v_seqs bigint[] := '{}';  v_ids uuid[] := '{}';  v_dues bigint[] := '{}';  v_taken record;
+BEGIN
+    -- Kept from being ended while this claim is made.
+    PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN v_seqs;
+    END IF;
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        CONTINUE WHEN EXISTS (SELECT 1 FROM redrive.queues AS q WHERE q.id = p_queues[i] AND q.paused);
+        WITH taken AS (
+            SELECT l.seq, l.id, g.at
+            FROM unnest(p_after, p_at, p_gone) AS g (seq, at, gone) JOIN redrive.live AS l ON l.seq = g.seq
+            WHERE l.waits_for <= g.gone AND l.queue = p_queues[i] AND l.priority = p_bands[i]
+              AND l.attempt = 0 AND l.generation = 0 AND l.reason = 'dependency'
+              AND l.destination IS NULL AND coalesce(l.expires_at > g.at + c_long, true)
+              AND (p_kinds IS NULL OR EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = l.id AND j.kind = ANY (p_kinds)))
+            LIMIT p_places[i] FOR NO KEY UPDATE OF l
+        )
+        SELECT array_agg(t.seq) AS seqs, array_agg(t.id) AS ids, array_agg(t.at) AS dues INTO v_taken FROM taken AS t;
+        v_seqs := v_seqs || v_taken.seqs;
+        v_ids := v_ids || v_taken.ids;
+        v_dues := v_dues || v_taken.dues;
+    END LOOP;
+    IF cardinality(v_seqs) > 0 THEN
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts, ids, dues)
+        SELECT p_claim, p_holder, max(b.due), min(b.seq), max(b.seq), count(*), false, v_seqs,
+               array_fill(0, ARRAY[cardinality(v_seqs)]), v_ids, v_dues
+        FROM unnest(v_seqs, v_dues) AS b (seq, due);
+    END IF;
+    RETURN v_seqs;
 END $$;
 
 -- How those of these jobs ended that are final. The places first, all at once: to join the days' tables with one job after

@@ -250,6 +250,50 @@ BEGIN
     RETURN v_wrong;
 END $$;
 
+CREATE FUNCTION redrive.begin_members(p_after bigint[], p_at bigint[], p_gone integer[], p_holder uuid, p_claim uuid, p_kinds text[], p_queues integer[], p_bands smallint[], p_places integer[]) RETURNS bigint[]
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+DECLARE
+    -- What runs out of time later than this is nobody else's to claim meanwhile.
+    c_long CONSTANT bigint := 60000;
+    v_seqs bigint[] := '{}';  v_ids uuid[] := '{}';  v_dues bigint[] := '{}';  v_taken record;
+BEGIN
+    -- Kept from being ended while this claim is made.
+    PERFORM 1 FROM redrive.holders AS h WHERE h.id = p_holder FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RETURN v_seqs;
+    END IF;
+    FOR i IN 1 .. cardinality(p_queues) LOOP
+        CONTINUE WHEN EXISTS (SELECT 1 FROM redrive.queues AS q WHERE q.id = p_queues[i] AND q.paused);
+        WITH taken AS (
+            SELECT l.seq, l.id, g.at
+            FROM unnest(p_after, p_at, p_gone) AS g (seq, at, gone) JOIN redrive.live AS l ON l.seq = g.seq
+            WHERE l.waits_for <= g.gone AND l.queue = p_queues[i] AND l.priority = p_bands[i]
+              AND l.attempt = 0 AND l.generation = 0 AND l.reason = 'dependency'
+              AND l.destination IS NULL AND coalesce(l.expires_at > g.at + c_long, true)
+              AND (p_kinds IS NULL OR EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = l.id AND j.kind = ANY (p_kinds)))
+            LIMIT p_places[i] FOR NO KEY UPDATE OF l
+        )
+        SELECT array_agg(t.seq) AS seqs, array_agg(t.id) AS ids, array_agg(t.at) AS dues INTO v_taken FROM taken AS t;
+        v_seqs := v_seqs || v_taken.seqs;
+        v_ids := v_ids || v_taken.ids;
+        v_dues := v_dues || v_taken.dues;
+    END LOOP;
+    IF cardinality(v_seqs) > 0 THEN
+        INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts, ids, dues)
+        SELECT p_claim, p_holder, max(b.due), min(b.seq), max(b.seq), count(*), false, v_seqs,
+               array_fill(0, ARRAY[cardinality(v_seqs)]), v_ids, v_dues
+        FROM unnest(v_seqs, v_dues) AS b (seq, due);
+    END IF;
+    RETURN v_seqs;
+END $$;
+
 CREATE FUNCTION redrive.bring_back_one(p_seq bigint, p_id uuid, p_attempt integer, p_key text, p_stand jsonb, p_deadline bigint, p_start_by bigint, p_revived_at bigint) RETURNS text
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -334,6 +378,8 @@ BEGIN
         IF NOT FOUND THEN
             RETURN 'changed';
         END IF;
+    ELSIF redrive.has_begun(p_seq, p_attempt) THEN
+        RETURN 'changed';
     END IF;
     v_ran := p_state = 'running';
     DELETE FROM redrive.live AS l WHERE l.seq = p_seq AND l.attempt = p_attempt AND v_ran = (v_claim IS NOT NULL)
@@ -822,9 +868,7 @@ BEGIN
     PERFORM redrive.lock_lanes(p_lanes);
     IF p_state = 'waiting' THEN
         UPDATE redrive.live AS l SET priority = p_priority, destination = p_destination, line = NULL, expires_at = p_expires
-        WHERE l.seq = p_seq AND l.attempt = p_attempt
-          AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
-                          WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+        WHERE l.seq = p_seq AND l.attempt = p_attempt AND NOT redrive.has_begun(p_seq, p_attempt);
         IF NOT FOUND THEN
             RETURN false;
         END IF;
@@ -986,6 +1030,19 @@ BEGIN
     ) AS n;
 END $$;
 
+CREATE FUNCTION redrive.has_begun(p_seq bigint, p_attempt integer) RETURNS boolean
+    LANGUAGE plpgsql
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+BEGIN
+    PERFORM 1 FROM redrive.live AS l WHERE l.seq = p_seq FOR NO KEY UPDATE;
+    RETURN EXISTS (SELECT 1 FROM redrive.running AS r
+                   WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+END $$;
+
 CREATE FUNCTION redrive.hasten_one(p_seq bigint, p_attempt integer, p_at bigint, p_reason text) RETURNS text
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
@@ -995,9 +1052,7 @@ CREATE FUNCTION redrive.hasten_one(p_seq bigint, p_attempt integer, p_at bigint,
     AS $$
 BEGIN
     UPDATE redrive.live AS l SET due_at = p_at, reason = p_reason, line = NULL
-    WHERE l.seq = p_seq AND l.attempt = p_attempt
-      AND NOT EXISTS (SELECT 1 FROM redrive.running AS r
-    WHERE p_seq BETWEEN r.lowest AND r.highest AND r.seq = p_seq AND r.attempt = p_attempt);
+    WHERE l.seq = p_seq AND l.attempt = p_attempt AND NOT redrive.has_begun(p_seq, p_attempt);
     RETURN CASE WHEN FOUND THEN 'done' ELSE 'changed' END;
 END $$;
 
@@ -1168,7 +1223,7 @@ BEGIN
         LEFT JOIN redrive.gates AS g ON g.name = p.name);
 END $$;
 
-CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_badly bigint[], p_badly_at bigint[]) RETURNS void
+CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_badly bigint[], p_badly_at bigint[], p_holder uuid DEFAULT NULL::uuid, p_claim uuid DEFAULT NULL::uuid, p_kinds text[] DEFAULT NULL::text[], p_queues integer[] DEFAULT NULL::integer[], p_bands smallint[] DEFAULT NULL::smallint[], p_places integer[] DEFAULT NULL::integer[]) RETURNS integer
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -1178,7 +1233,7 @@ CREATE FUNCTION redrive.let_members_go(p_well bigint[], p_well_at bigint[], p_ba
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
-    v_after bigint[];  v_at bigint[];  v_gone integer[];
+    v_after bigint[];  v_at bigint[];  v_gone integer[];  v_begun bigint[];
 BEGIN
     IF cardinality(p_well) > 0 THEN
         WITH gone AS (
@@ -1188,6 +1243,14 @@ BEGIN
             SELECT g.after, max(g.at) AS at, count(*)::integer AS gone FROM gone AS g GROUP BY g.after ORDER BY g.after
         )
         SELECT array_agg(c.after), array_agg(c.at), array_agg(c.gone) INTO v_after, v_at, v_gone FROM counted AS c;
+        IF p_claim IS NOT NULL AND v_after IS NOT NULL THEN
+            v_begun := redrive.begin_members(v_after, v_at, v_gone, p_holder, p_claim, p_kinds, p_queues, p_bands, p_places);
+            SELECT array_agg(r.seq), array_agg(r.at), array_agg(r.gone) INTO v_after, v_at, v_gone
+            FROM (SELECT g.seq, max(g.at) AS at, max(g.gone) AS gone
+                  FROM (SELECT * FROM unnest(v_after, v_at, v_gone) UNION ALL SELECT b, 0, 0 FROM unnest(v_begun) AS b)
+                      AS g (seq, at, gone)
+                  GROUP BY g.seq HAVING count(*) = 1 ORDER BY g.seq) AS r;
+        END IF;
         -- Not in the same statement: who was brought back while the edges were waited for is not in its snapshot.
         WITH counted AS (
             UPDATE redrive.live AS l
@@ -1213,6 +1276,7 @@ BEGIN
         INSERT INTO redrive.freed (queue, priority, due_at)
         SELECT t.queue, t.priority, min(t.due_at) FROM told AS t GROUP BY 1, 2;
     END IF;
+    RETURN coalesce(cardinality(v_begun), 0);
 END $$;
 
 CREATE FUNCTION redrive.let_next_go(p_queue integer, p_key text) RETURNS void

@@ -146,6 +146,6 @@ impl Engine {
         let settlements = Arc::new(settlements);
         let answers = self.inner.store.settle(settlements.clone()).await?;
         self.inner.settled(&settlements, &answers);
-        Ok(answers.first().copied().unwrap_or(Settled::Refused))
+        Ok(answers.into_iter().next().unwrap_or(Settled::Refused))
     }
 }

@@ -1,4 +1,5 @@
-//! What attempts came to is written down; and what is due again at once goes on where it is.
+//! What attempts came to is written down; and what follows at once goes on where they were: a retry that is due, or what
+//! waited for nothing but their success.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +12,7 @@ use crate::store::{Again, Lease, Settled, Settlement};
 
 /// Settlements of one transaction.
 const SETTLE_MAX: usize = 4_096;
-/// How often in a row a job that is due again at once keeps its place. Then others that wait have their turn.
+/// How often in a row a place is kept for what follows at once. Then others that wait have their turn.
 const AGAIN_MAX: u32 = 3;
 
 /// Writes settlements. While one batch is on its way the next collects; what the store could not take is kept and
@@ -103,8 +104,10 @@ impl Desk {
 
     pub(super) fn finished(&self, lease: Lease, seat: Seat, settlement: Option<Settlement>) {
         let goes_on = seat.kept < AGAIN_MAX && !self.closing.load(Ordering::Acquire);
-        let kept =
-            settlement.as_ref().filter(|settlement| goes_on && settlement.is_due_again()).map(|_| seat);
+        let kept = settlement
+            .as_ref()
+            .filter(|settlement| goes_on && (settlement.is_due_again() || settlement.lets_others_go()))
+            .map(|_| seat);
         // In this order: at no moment does it look as if nothing were left to do.
         if let Some(settlement) = settlement {
             let tray = &self.trays[seat.tray];
@@ -118,30 +121,36 @@ impl Desk {
         self.ended.notify_one();
     }
 
-    /// What to settle in one call, with the seats that were kept. All that go on share one new claim.
+    /// What to settle in one call, with the seats that were kept. All that go on share one new claim, and all that others
+    /// follow share another.
     fn batch(&self, ended: Vec<Ended>) -> (Vec<Settlement>, Vec<Option<Seat>>) {
-        let again = ended.iter().any(|ended| ended.kept.is_some()).then(|| Again {
-            holder: self.holder.lock().unwrap_or_else(PoisonError::into_inner).id,
-            claim: self.inner.new_claims()[0],
+        let again = ended.iter().any(|ended| ended.kept.is_some()).then(|| {
+            let holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner).id;
+            self.inner.new_claims().map(|claim| Again { holder, claim, kinds: self.inner.kinds.clone() })
         });
         let split = |Ended { mut settlement, kept }| {
-            settlement.again = again.filter(|_| kept.is_some());
+            let way = usize::from(settlement.lets_others_go());
+            settlement.again = again.as_ref().filter(|_| kept.is_some()).map(|ways| ways[way].clone());
             (settlement, kept)
         };
         ended.into_iter().map(split).unzip()
     }
 
-    /// Those whose settlement was written, and which the store has claimed again with it, go on where they are.
+    /// What the store has claimed with a settlement goes on where that one was.
     fn go_on(self: &Arc<Desk>, batch: &[Settlement], seats: &[Option<Seat>], answers: &[Settled]) {
         let mut ready = Vec::new();
         for ((settlement, seat), answer) in batch.iter().zip(seats).zip(answers) {
             let Some(seat) = *seat else { continue };
-            match settlement.next_lease() {
-                Some(lease) if *answer == Settled::Again => {
-                    let seat = Seat { kept: seat.kept + 1, ..seat };
-                    ready.push(self.sit_down(lease, settlement.next_job(), seat));
+            let next = match answer {
+                Settled::Again => settlement.next_lease().map(|lease| (lease, settlement.next_job())),
+                Settled::Next(next) => Some(Clone::clone(&**next)),
+                Settled::Applied | Settled::Refused => None,
+            };
+            match next {
+                Some((lease, job)) => {
+                    ready.push(self.sit_down(lease, job, Seat { kept: seat.kept + 1, ..seat }));
                 }
-                _ => self.stand_up(seat),
+                None => self.stand_up(seat),
             }
         }
         let stop = if self.is_dead() {

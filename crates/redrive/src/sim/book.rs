@@ -296,67 +296,11 @@ impl Book {
         Ok(())
     }
 
-    pub(super) fn settled(&mut self, settlements: &[Settlement], answers: &[Settled]) -> Verdict {
-        demand!(answers.len() == settlements.len(), "{} settlements, other answers", settlements.len());
-        for (settlement, answer) in settlements.iter().zip(answers) {
-            let Lease { job, seq, attempt, .. } = settlement.lease;
-            let entry = self.jobs.get(&job);
-            let current = entry.and_then(|entry| entry.running).map(|(_, lease, _)| lease);
-            let counts = current == Some(settlement.lease);
-            let repeated = current.is_some() && current == settlement.next_lease();
-            demand!(
-                (*answer != Settled::Refused) == (counts || repeated),
-                "a settlement of job {job} at attempt {} was {answer:?}; current is {current:?}",
-                attempt + 1
-            );
-            if repeated {
-                demand!(*answer == Settled::Again, "job {job} goes on, and its holder is not told");
-                self.seen.insert("told again to go on");
-            } else if counts {
-                self.apply_settlement(settlement)?;
-                if *answer == Settled::Again {
-                    self.goes_on(settlement)?;
-                }
-            } else {
-                self.seen.insert("late settlement");
-                self.holders.values_mut().for_each(|holder| {
-                    holder.lost.remove(&(seq, attempt));
-                });
-                demand!(
-                    !self.quiet || self.gone_or_cancelled(job),
-                    "a lease was lost without a fault: {job}"
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// A job was settled and claimed in one: it must be one that could have been claimed.
-    fn goes_on(&mut self, settlement: &Settlement) -> Verdict {
-        let (id, now) = (settlement.lease.job, settlement.ended_at);
-        let (Some(again), Some(lease)) = (settlement.again, settlement.next_lease()) else {
-            return Err(format!("job {id} was claimed again, and nobody had asked for it"));
-        };
-        demand!(self.holders.contains_key(&again.holder), "job {id} was claimed for a holder that is gone");
-        let entry = self.jobs.get_mut(&id).ok_or("it was there")?;
-        let State::Waiting { due_at, .. } = entry.job.state else {
-            return Err(format!("job {id} was claimed again while it was {}", entry.job.state.name()));
-        };
-        demand!(due_at <= now, "job {id} was claimed again at {now}, before it is due at {due_at}");
-        demand!(!self.paused.contains(&entry.job.queue), "job {id} of a paused queue was claimed again");
-        demand!(entry.job.extras().ordering_key.is_none(), "job {id} was claimed again out of its turn");
-        entry.running = Some((again.holder, lease, due_at));
-        entry.job.state = State::Running { since: now };
-        self.went_on.insert(lease);
-        self.seen.insert("claimed again at once");
-        Ok(())
-    }
-
-    fn gone_or_cancelled(&self, job: JobId) -> bool {
+    pub(super) fn gone_or_cancelled(&self, job: JobId) -> bool {
         self.jobs.get(&job).is_none_or(|entry| matches!(entry.job.state, State::Cancelled { .. }))
     }
 
-    fn apply_settlement(&mut self, settlement: &Settlement) -> Verdict {
+    pub(super) fn apply_settlement(&mut self, settlement: &Settlement) -> Verdict {
         let Settlement { lease, transition, ended_at, started_at, .. } = settlement;
         let doing = self.begun.get(&(lease.job, lease.attempt + 1)).copied();
         let entry = self.jobs.get_mut(&lease.job).ok_or("it was there")?;

@@ -91,6 +91,8 @@ bugs! {
     OrderIgnored "order ignored" Store,
     /// The answers to a batch of settlements are shifted by one.
     AnswersShifted "answers shifted" Store,
+    /// What has begun in the place of another is not told.
+    BegunNotTold "begun not told" Store,
     /// Redriving begins to count attempts from the start.
     RedriveResetsAttempt "redrive resets attempt" Store,
     /// A retry comes earlier than the policy says.
@@ -355,6 +357,10 @@ impl<S: Store + ?Sized> Store for Planted<S> {
         }
         if self.has(Bug::AnswersShifted) {
             answers.rotate_left(1);
+        }
+        if self.has(Bug::BegunNotTold) {
+            let is_next = |answer: &&mut Settled| matches!(answer, Settled::Next(_));
+            answers.iter_mut().filter(is_next).for_each(|answer| *answer = Settled::Applied);
         }
         Ok(answers)
     }

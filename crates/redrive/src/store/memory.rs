@@ -4,6 +4,7 @@
 mod edges;
 mod gating;
 mod operations;
+mod settle;
 mod world;
 
 use std::collections::BTreeSet;

@@ -12,6 +12,7 @@ pub mod keep;
 mod kit;
 pub mod lease;
 pub mod look;
+pub mod next;
 pub mod operate;
 pub mod order;
 pub mod settle;
@@ -194,6 +195,14 @@ macro_rules! conformance_cases {
                 what_an_unfinished_parent_may_ask_for_is_not_forgotten
                 how_jobs_ended_is_told_of_those_that_are_final
             }
+            next {
+                what_waited_for_a_success_is_claimed_with_it
+                a_call_that_is_sent_again_is_told_again_what_has_begun
+                what_begins_with_a_success_fails_and_crashes_as_any_other
+                what_begins_with_a_success_can_be_cancelled
+                only_what_needs_no_more_than_a_place_begins_with_a_success
+                nothing_begins_with_a_success_for_whom_it_may_not
+            }
             look {
                 a_list_is_newest_first_and_comes_in_pages
                 each_field_of_a_filter_is_respected
@@ -246,6 +255,7 @@ mod tests {
             include_str!("conformance/order.rs"),
             include_str!("conformance/settle.rs"),
             include_str!("conformance/steer.rs"),
+            include_str!("conformance/next.rs"),
             include_str!("conformance/tied.rs"),
         ];
         for concept in concepts {

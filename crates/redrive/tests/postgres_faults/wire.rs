@@ -94,7 +94,7 @@ async fn a_cut_claim_hands_out_what_it_took_and_no_more() {
         let claimed = claim(&line.store, HOLDER, u128::from(round) + 1, &["mail"], 10).await.unwrap().jobs;
         assert_eq!(claimed.len(), 3, "round {round}");
         let done = claimed.iter().map(|held| ended(held, Outcome::Done(None), now)).collect();
-        assert_eq!(line.store.settle(Arc::new(done)).await.unwrap(), [Settled::Applied; 3]);
+        assert_eq!(line.store.settle(Arc::new(done)).await.unwrap(), vec![Settled::Applied; 3]);
     }
     assert_eq!(line.proxy.counts().cut, rounds());
     assert_eq!(
@@ -122,7 +122,7 @@ async fn a_cut_settlement_counts_once_and_is_answered_as_applied() {
             claimed.iter().zip(outcomes).map(|(held, outcome)| ended(held, outcome, now)).collect();
         line.cut(round, "redrive.settle");
         let answers = line.store.settle(Arc::new(settlements)).await.unwrap();
-        assert_eq!(answers, [Settled::Applied; 3], "round {round}");
+        assert_eq!(answers, vec![Settled::Applied; 3], "round {round}");
     }
     assert_eq!(line.proxy.counts().cut, rounds());
     assert_eq!(line.number("SELECT count(*) FROM redrive.done").await, rounds() * 2);

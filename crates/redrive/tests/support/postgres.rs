@@ -152,7 +152,7 @@ pub(crate) fn ended((lease, job): &(Lease, Job), outcome: Outcome, now: Timestam
 
 pub(crate) async fn finish(store: &PostgresStore, held: &(Lease, Job), outcome: Outcome) -> Settled {
     let settlement = ended(held, outcome, store.clock().now());
-    store.settle(Arc::new(vec![settlement])).await.unwrap()[0]
+    store.settle(Arc::new(vec![settlement])).await.unwrap().remove(0)
 }
 
 /// The jobs of an answer.

@@ -29,18 +29,18 @@ impl World {
         }
     }
 
-    /// After an ending. A success lets those go that wait for nothing else. What ends badly keeps them waiting, and lets
-    /// the job go that it belongs to.
-    pub(super) fn let_go(&mut self, seq: i64, at: Timestamp) {
+    /// After an ending. A success lets those go that wait for nothing else, and answers which. What ends badly keeps them
+    /// waiting, and lets the job go that it belongs to.
+    pub(super) fn let_go(&mut self, seq: i64, at: Timestamp) -> Vec<i64> {
         let mine: Vec<Edge> = self.edges.iter().filter(|edge| edge.before == seq).copied().collect();
+        let mut gone = Vec::new();
         match self.rows[&seq].job.state {
             State::Succeeded { .. } => {
                 self.edges.retain(|edge| edge.before != seq);
-                for Edge { after, .. } in mine {
-                    if !self.waits_for_others(after) {
-                        self.is_due(after, at, |_| true);
-                    }
-                }
+                gone.extend(
+                    mine.iter().map(|edge| edge.after).filter(|after| !self.waits_for_others(*after)),
+                );
+                gone.iter().for_each(|after| self.is_due(*after, at, |_| true));
             }
             State::Dead { .. } | State::Cancelled { .. } => {
                 let on_others = |reason| matches!(reason, Reason::Dependency | Reason::Snoozed);
@@ -48,6 +48,7 @@ impl World {
             }
             State::Waiting { .. } | State::Running { .. } => {}
         }
+        gone
     }
 
     fn is_due(&mut self, seq: i64, at: Timestamp, which: impl Fn(Reason) -> bool) {

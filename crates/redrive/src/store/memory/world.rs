@@ -8,14 +8,14 @@ use super::operations::Books;
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Gates;
-use crate::job::{AttemptRecord, Ending, Job, JobId, Json, OnConflict, State};
+use crate::job::{AttemptRecord, Job, JobId, Json, OnConflict, State};
 use crate::machine::{self, Admission, Command, Steer, Transition};
 use crate::operate::EditRecord;
 use crate::queue::OnRetry;
 use crate::stats::{ACTIVITY_MAX, Activity, Tally, Trend};
 use crate::store::{
     self, Call, Claim, ClaimId, Claimed, Enqueued, Filter, Group, HISTORY_FIRST, HISTORY_LAST, HolderId, How,
-    Kinds, Lease, QueueCounts, Settled, Settlement, Want,
+    Kinds, Lease, QueueCounts, Want,
 };
 
 #[derive(Debug, Default)]
@@ -233,7 +233,7 @@ impl World {
         })
     }
 
-    fn take(&mut self, seq: i64, id: ClaimId, holder: HolderId, now: Timestamp) -> (Lease, Job) {
+    pub(super) fn take(&mut self, seq: i64, id: ClaimId, holder: HolderId, now: Timestamp) -> (Lease, Job) {
         let row = self.rows.get_mut(&seq).expect("a candidate is a row");
         let lease = Lease { claim: id, job: row.job.id, seq, attempt: row.job.ledger.attempt };
         row.claim = Some(id);
@@ -286,64 +286,6 @@ impl World {
             leases.filter_map(|lease| Some((*lease, self.rows.get(&lease.seq)?.job.clone()))).collect();
         held.sort_by_key(|(lease, _)| lease.seq);
         held
-    }
-
-    pub(super) fn settle_all(&mut self, settlements: &[Settlement]) -> Vec<Settled> {
-        settlements.iter().map(|settlement| self.settle(settlement)).collect()
-    }
-
-    fn settle(&mut self, settlement: &Settlement) -> Settled {
-        let Settlement { lease, transition, ended_at, .. } = settlement;
-        if self.goes_on(settlement) {
-            return Settled::Again;
-        }
-        let Some(claim) = self.claims.get_mut(&lease.claim) else { return Settled::Refused };
-        claim.lost.remove(&lease.seq);
-        let listed = claim.held.get(&lease.seq) == Some(lease);
-        if listed {
-            claim.held.remove(&lease.seq);
-        }
-        if claim.held.is_empty() && claim.lost.is_empty() {
-            self.claims.remove(&lease.claim);
-        }
-        let row = self.rows.get_mut(&lease.seq).filter(|row| {
-            listed
-                && row.claim == Some(lease.claim)
-                && row.job.id == lease.job
-                && row.job.ledger.attempt == lease.attempt
-        });
-        let Some(row) = row else { return Settled::Refused };
-        row.claim = None;
-        if transition.ending != Ending::Succeeded {
-            row.remember(settlement.record());
-        }
-        let mut news = Tally::default();
-        news.count(&row.job, transition);
-        *self.totals.entry(row.job.queue.clone()).or_default() += news;
-        self.books.count(*ended_at, &news);
-        let note = Activity::of(&row.job, transition, *ended_at);
-        row.apply(transition);
-        self.activity.extend(note);
-        self.bound_activity();
-        self.let_go(lease.seq, *ended_at);
-        match settlement.wanted_again() {
-            Some(again)
-                if !self.books.held
-                    && !self.paused.contains(&settlement.job.queue)
-                    && self.holders.contains_key(&again.holder) =>
-            {
-                self.take(lease.seq, again.claim, again.holder, *ended_at);
-                Settled::Again
-            }
-            _ => Settled::Applied,
-        }
-    }
-
-    /// Whether the same settlement came before, and the job was claimed again with it.
-    fn goes_on(&self, settlement: &Settlement) -> bool {
-        let next = settlement.next_lease();
-        let claim = next.and_then(|lease| self.claims.get(&lease.claim));
-        claim.is_some_and(|claim| claim.held.get(&settlement.lease.seq) == next.as_ref())
     }
 
     pub(super) fn apply(
@@ -481,12 +423,12 @@ fn is_among(kinds: &Option<Kinds>, job: &Job) -> bool {
 }
 
 impl Row {
-    fn apply(&mut self, transition: &Transition) {
+    pub(super) fn apply(&mut self, transition: &Transition) {
         transition.apply_to(&mut self.job);
         self.output = transition.output.clone();
     }
 
-    fn remember(&mut self, record: AttemptRecord) {
+    pub(super) fn remember(&mut self, record: AttemptRecord) {
         let number = record.attempt;
         self.attempts.push(record);
         self.attempts.retain(|kept| kept.attempt <= HISTORY_FIRST || kept.attempt + HISTORY_LAST > number);

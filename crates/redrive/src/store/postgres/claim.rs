@@ -8,6 +8,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::codec::{as_i32, column, job_id, ledger, only};
+use super::database::Argument;
 use super::fault::Fault;
 use super::gating::{Offers, Turns};
 use super::{Inner, settle};
@@ -15,12 +16,14 @@ use crate::clock::Timestamp;
 use crate::job::{Job, Ledger, Reason, State};
 use crate::machine;
 use crate::queue::OnRetry;
-use crate::store::{Claim, ClaimId, Claimed, Lease, by_itself};
+use crate::store::{Again, Claim, ClaimId, Claimed, Lease, by_itself};
 
 /// How often a claim is decided anew because gates are others than they were.
 const DECISIONS_MAX: u32 = 4;
 /// What the jobs are that claims list.
 const CLAIMED: &str = include_str!("claimed.sql");
+/// Which jobs claims list.
+const LISTS: &str = include_str!("lists.sql");
 
 impl Inner {
     pub(super) async fn claim(&self, claim: &Claim, now: Timestamp) -> Result<Claimed, Fault> {
@@ -110,17 +113,7 @@ impl Inner {
 
     /// What is written of these claims.
     async fn lists(&self, claims: &[Uuid]) -> Result<Vec<List>, Fault> {
-        let rows = self.database.query(include_str!("lists.sql"), &[(&claims, Type::UUID_ARRAY)]).await?;
-        let read = |row: &Row| {
-            Ok(List {
-                claim: row.try_get(0)?,
-                since: Timestamp::from_millis(row.try_get(1)?),
-                seqs: row.try_get(2)?,
-                attempts: row.try_get(3)?,
-                dues: row.try_get::<_, Option<_>>(4)?.unwrap_or_default(),
-            })
-        };
-        rows.iter().map(read).collect()
+        List::read(&self.database.query(LISTS, &[(&claims, Type::UUID_ARRAY)]).await?)
     }
 
     /// What claims list, in their order. The jobs wait, as far as their state says.
@@ -151,6 +144,16 @@ impl Inner {
             }
         }
         Ok(listed)
+    }
+
+    /// What was claimed with a settlement, and by which right.
+    pub(super) async fn begun(&self, under: &Again) -> Result<Vec<(Lease, Job)>, Fault> {
+        let claim = [Uuid::from_u128(under.claim.0)];
+        let arguments: [Argument<'_>; 1] = [(&&claim[..], Type::UUID_ARRAY)];
+        let (lists, rows) = self.database.two((LISTS, &arguments), (CLAIMED, &arguments)).await?;
+        let found = self.listed(List::read(&lists)?, &rows).await?;
+        self.bury(&found.corrupt, self.clock.now()).await?;
+        Ok(found.jobs)
     }
 
     /// What a holder holds, as it runs since it was claimed.
@@ -190,6 +193,20 @@ struct List {
 }
 
 impl List {
+    /// As they are written.
+    fn read(rows: &[Row]) -> Result<Vec<List>, Fault> {
+        let read = |row: &Row| {
+            Ok(List {
+                claim: row.try_get(0)?,
+                since: Timestamp::from_millis(row.try_get(1)?),
+                seqs: row.try_get(2)?,
+                attempts: row.try_get(3)?,
+                dues: row.try_get::<_, Option<_>>(4)?.unwrap_or_default(),
+            })
+        };
+        rows.iter().map(read).collect()
+    }
+
     /// The batch, and the one that was claimed alone, as `redrive.claim` answers if they are few.
     fn of_answer(
         answer: &Row,

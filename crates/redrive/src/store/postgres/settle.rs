@@ -15,6 +15,7 @@ use super::fault::Fault;
 use crate::clock::Timestamp;
 use crate::machine::Transition;
 use crate::stats::Tally;
+use crate::store::settlement::hand_on;
 use crate::store::{Expired, Expiry, HolderId, Lease, Renewal, Settled, Settlement};
 
 /// How often a batch is tried without the leases that were found to be lost. Each time at least one fewer is in it, so
@@ -49,15 +50,16 @@ impl Inner {
             .collect();
         let mut missed: Vec<Lease> = Vec::new();
         let mut sent_again = false;
-        // One claim for a call.
+        // One claim of each kind for a call.
         let mut again = settlements.iter().find_map(Settlement::wanted_again).filter(|_| !self.held.is_on());
+        let next = settlements.iter().find_map(Settlement::wanted_next).filter(|_| !self.held.is_on());
         let mut paused = BTreeSet::new();
         for _ in 0..TRIES_MAX {
-            let batch = Batch::of(self, settlements, &open, &missed, again, &paused).await?;
+            let batch = Batch::of(self, settlements, &open, &missed, [again, next], &paused).await?;
             let (written, sent_twice) = batch.write(self, end.as_ref()).await;
             sent_again |= sent_twice;
             match written {
-                Ok(()) | Err(Fault::HolderLives) => {
+                Ok(_) | Err(Fault::HolderLives) => {
                     if written.is_ok() {
                         for n in open {
                             let goes_on = batch.goes_on(settlements[n].lease.seq);
@@ -70,6 +72,11 @@ impl Inner {
                         self.recognise(settlements, &missed, &mut answers).await?;
                     }
                     self.tell_again(settlements, &missed, &mut answers).await?;
+                    if let Some(next) = next
+                        && (!missed.is_empty() || written.is_ok_and(|begun| begun > 0))
+                    {
+                        hand_on(settlements, &mut answers, self.begun(next).await?);
+                    }
                     return Ok(answers);
                 }
                 Err(Fault::NotAgain(queues)) if queues.is_empty() => again = None,
@@ -256,7 +263,7 @@ pub(super) async fn bury(
     let tally = Tally { dead: 1, failures: 1, ..Tally::default() };
     batch.tallies.insert(queue, tally);
     match batch.write(inner, None).await.0 {
-        Ok(()) => {
+        Ok(_) => {
             let forget = "DELETE FROM redrive.keys WHERE id = $1";
             inner.database.query(forget, &[(&lease.job.as_uuid(), Type::UUID)]).await?;
             Ok(())

@@ -22,11 +22,17 @@ impl Core {
         Ok(())
     }
 
-    /// After an ending. A success lets those go that wait for nothing else. What ends badly keeps them waiting, and lets
-    /// the job go that it belongs to. Only what belongs to another job can have others behind it.
-    pub(super) fn let_dependants_go(&mut self, job: &Job, to: &State, at: Timestamp) -> Result<(), Fault> {
+    /// After an ending. A success lets those go that wait for nothing else, and answers which. What ends badly keeps them
+    /// waiting, and lets the job go that it belongs to. Only what belongs to another job can have others behind it.
+    pub(super) fn let_dependants_go(
+        &mut self,
+        job: &Job,
+        to: &State,
+        at: Timestamp,
+    ) -> Result<Vec<i64>, Fault> {
+        let mut gone = Vec::new();
         if job.extras().parent.is_none() {
-            return Ok(());
+            return Ok(gone);
         }
         match to {
             State::Succeeded { .. } => {
@@ -35,20 +41,22 @@ impl Core {
                     let rows = delete.query_map([job.seq], |row| row.get(0))?;
                     rows.collect::<Result<_, _>>()?
                 };
-                after
-                    .into_iter()
-                    .try_for_each(|seq| self.is_due(include_str!("let_dependant_go.sql"), seq, at))
+                for seq in after {
+                    gone.extend(self.is_due(include_str!("let_dependant_go.sql"), seq, at)?);
+                }
             }
-            State::Dead { .. } | State::Cancelled { .. } => self.let_execution_go(job.seq, at),
-            State::Waiting { .. } | State::Running { .. } => Ok(()),
+            State::Dead { .. } | State::Cancelled { .. } => self.let_execution_go(job.seq, at)?,
+            State::Waiting { .. } | State::Running { .. } => {}
         }
+        Ok(gone)
     }
 
     pub(super) fn let_execution_go(&mut self, seq: i64, at: Timestamp) -> Result<(), Fault> {
-        self.is_due(include_str!("let_execution_go.sql"), seq, at)
+        self.is_due(include_str!("let_execution_go.sql"), seq, at).map(drop)
     }
 
-    fn is_due(&mut self, sql: &str, seq: i64, at: Timestamp) -> Result<(), Fault> {
+    /// Lets those go that the statement finds, and answers which.
+    fn is_due(&mut self, sql: &str, seq: i64, at: Timestamp) -> Result<Vec<i64>, Fault> {
         let due: Vec<(i64, i64, i16, i64)> = {
             let mut update = self.conn.prepare_cached(sql)?;
             let rows = update.query_map(params![seq, at.as_millis()], |row| {
@@ -56,10 +64,10 @@ impl Core {
             })?;
             rows.collect::<Result<_, _>>()?
         };
-        for (seq, queue, priority, due_at) in due {
-            self.in_scan(queue, priority, due_at, seq);
+        for (seq, queue, priority, due_at) in &due {
+            self.in_scan(*queue, *priority, *due_at, *seq);
         }
-        Ok(())
+        Ok(due.into_iter().map(|(seq, ..)| seq).collect())
     }
 
     /// What is brought back waits for what it waited for; but for the job they all belong to, which sees for itself.

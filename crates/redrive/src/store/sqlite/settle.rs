@@ -14,6 +14,7 @@ use crate::error::ErrorKind;
 use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
 use crate::machine::{self, Transition};
 use crate::stats::{self, Activity};
+use crate::store::settlement::{Kept, hand_on};
 use crate::store::{
     Again, ClaimId, Expired, Expiry, HISTORY_FIRST, HISTORY_LAST, HolderId, Lease, Renewal, Settled,
     Settlement,
@@ -21,17 +22,61 @@ use crate::store::{
 
 impl Core {
     pub(super) fn settle(&mut self, settlements: &[Settlement]) -> Result<Vec<Settled>, Fault> {
-        let again = settlements.iter().filter_map(|settlement| Some(settlement.again?.claim));
+        let again = settlements.iter().filter_map(|settlement| Some(settlement.again.as_ref()?.claim));
         let repeated: BTreeSet<ClaimId> = again.filter(|id| self.claims.contains_key(id)).collect();
+        let mut gone = BTreeMap::new();
         let mut answers = self.settle_plain(settlements)?;
         for (answer, settlement) in answers.iter_mut().zip(settlements) {
             if answer.is_none() {
-                *answer = Some(self.settle_one(settlement)?);
+                *answer = Some(self.settle_one(settlement, &mut gone)?);
             }
         }
-        let answers: Vec<_> = answers.into_iter().map(|answer| answer.unwrap_or(Settled::Refused)).collect();
+        let mut answers: Vec<_> =
+            answers.into_iter().map(|answer| answer.unwrap_or(Settled::Refused)).collect();
         self.write_claims_again(settlements, &answers, &repeated)?;
+        if let Some(again) = settlements.iter().find_map(Settlement::wanted_next) {
+            let begun = match repeated.contains(&again.claim) {
+                true => self.held_under(again.claim)?,
+                false => self.begin(again, Kept::of(settlements, &answers), gone)?,
+            };
+            hand_on(settlements, &mut answers, begun);
+        }
         Ok(answers)
+    }
+
+    /// Claims those that were let go, in their order, as far as places were kept for them.
+    fn begin(
+        &mut self,
+        again: &Again,
+        kept: Option<Kept<'_>>,
+        gone: BTreeMap<i64, Timestamp>,
+    ) -> Result<Vec<(Lease, Job)>, Fault> {
+        let is_there = !self.held && self.holders.contains_key(&again.holder);
+        let Some(mut kept) = kept.filter(|_| is_there) else { return Ok(Vec::new()) };
+        let mut begun = Vec::new();
+        let mut since = Timestamp::EPOCH;
+        for (seq, at) in gone {
+            let next = self.load(seq)?;
+            let queue = self.queue_id(&next.queue)?;
+            if !self.queue(queue).paused && kept.take(&next, at) {
+                begun.push((queue, next));
+                since = since.max(at);
+            }
+        }
+        for (queue, job) in &begun {
+            let run = Run { claim: again.claim, attempt: job.ledger.attempt, since };
+            self.runs(*queue, job.seq, again.holder, run);
+        }
+        let listed = begun.iter().map(|(_, job)| (job.seq, job.ledger.attempt)).collect();
+        self.write_claim(again.claim, again.holder, since, listed)?;
+        Ok(begun.into_iter().map(|(_, job)| under(again.claim, job)).collect())
+    }
+
+    /// What a claim still holds.
+    fn held_under(&mut self, claim: ClaimId) -> Result<Vec<(Lease, Job)>, Fault> {
+        let held = self.claims.get(&claim).map(|claim| claim.held.iter().copied().collect());
+        let held: Vec<i64> = held.unwrap_or_default();
+        held.into_iter().map(|seq| Ok(under(claim, self.load(seq)?))).collect()
     }
 
     /// One row for all that were claimed again together.
@@ -43,10 +88,10 @@ impl Core {
     ) -> Result<(), Fault> {
         let mut claims: BTreeMap<ClaimId, Vec<&Settlement>> = BTreeMap::new();
         for (settlement, answer) in settlements.iter().zip(answers) {
-            if let (Settled::Again, Some(Again { claim, .. })) = (answer, settlement.again)
-                && !repeated.contains(&claim)
+            if let (Settled::Again, Some(Again { claim, .. })) = (answer, &settlement.again)
+                && !repeated.contains(claim)
             {
-                claims.entry(claim).or_default().push(settlement);
+                claims.entry(*claim).or_default().push(settlement);
             }
         }
         for (id, listed) in claims {
@@ -99,7 +144,12 @@ impl Core {
         Ok(answers)
     }
 
-    fn settle_one(&mut self, settlement: &Settlement) -> Result<Settled, Fault> {
+    /// Writes one; what it lets go is noted, with when.
+    fn settle_one(
+        &mut self,
+        settlement: &Settlement,
+        gone: &mut BTreeMap<i64, Timestamp>,
+    ) -> Result<Settled, Fault> {
         let Settlement { lease, job, transition, started_at, ended_at, .. } = settlement;
         if self.goes_on(settlement) {
             return Ok(Settled::Again);
@@ -125,7 +175,10 @@ impl Core {
         self.queue(queue).news.count(job, transition);
         self.note(Activity::of(job, transition, *ended_at))?;
         self.let_next_go(queue, job.extras().ordering_key.as_deref())?;
-        self.let_dependants_go(job, &transition.state, *ended_at)?;
+        for seq in self.let_dependants_go(job, &transition.state, *ended_at)? {
+            let at = gone.entry(seq).or_insert(*ended_at);
+            *at = (*at).max(*ended_at);
+        }
         match settlement.wanted_again() {
             Some(again)
                 if !self.held && !self.queue(queue).paused && self.holders.contains_key(&again.holder) =>
@@ -410,4 +463,9 @@ pub(super) fn trim_attempts(conn: &Connection, seq: i64, newest: u32) -> Result<
         statement.execute(params![seq, HISTORY_FIRST, newest - HISTORY_LAST])?;
     }
     Ok(())
+}
+
+/// By which right a job is run that was claimed with a settlement.
+fn under(claim: ClaimId, job: Job) -> (Lease, Job) {
+    (Lease { claim, job: job.id, seq: job.seq, attempt: job.ledger.attempt }, job)
 }

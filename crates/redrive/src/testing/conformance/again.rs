@@ -70,8 +70,9 @@ pub async fn what_a_paused_queue_or_an_order_holds_back_is_not_claimed_with_its_
     assert_eq!(ids(&held), [paused, ordered, free]);
     kit.store.pause("paused", true).await.expect("a queue can be paused");
     let first = kit.again(&held[0]);
-    let again = first.again;
-    let rest = held[1..].iter().map(|held| Settlement { again, ..kit.settlement(held, failure()) });
+    let again = first.again.clone();
+    let rest =
+        held[1..].iter().map(|held| Settlement { again: again.clone(), ..kit.settlement(held, failure()) });
     let settlements = [first].into_iter().chain(rest).collect();
     assert_eq!(kit.settle(settlements).await, [Settled::Applied, Settled::Applied, Settled::Again]);
     assert_eq!((kit.name(paused).await, kit.name(ordered).await), (StateName::Waiting, StateName::Waiting));

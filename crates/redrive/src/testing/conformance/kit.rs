@@ -164,7 +164,7 @@ impl Kit {
     /// What a failed attempt came to, with the wish to go on with the job at once.
     pub(super) fn again(&mut self, held: &Held) -> Settlement {
         let claim = ClaimId(self.rng.next_u128());
-        let again = Some(Again { holder: self.holder, claim });
+        let again = Some(Again { holder: self.holder, claim, kinds: None });
         Settlement { again, ..self.settlement(held, failure()) }
     }
 
@@ -173,7 +173,7 @@ impl Kit {
     }
 
     pub(super) async fn end(&self, held: &Held, outcome: Outcome) -> Settled {
-        self.settle(vec![self.settlement(held, outcome)]).await[0]
+        self.settle(vec![self.settlement(held, outcome)]).await.remove(0)
     }
 
     /// Ends the lease of a holder as upkeep does: a crash for everything it held.

@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use uuid::Uuid;
 
 use super::super::Inner;
-use super::super::codec::{as_i32, as_millis, tally_json};
+use super::super::codec::{as_i32, as_millis, only, tally_json};
 use super::super::database::Argument;
 use super::super::fault::Fault;
 use super::End;
@@ -35,6 +35,9 @@ pub(super) struct Batch {
     again: Option<Again>,
     goes_on: GoesOn,
     members: Members,
+    next: Option<Again>,
+    /// By queue and priority: how many places were kept for what members let go.
+    kept: BTreeMap<(i32, i16), i32>,
 }
 
 /// Those that belong to another job and have ended, well or badly: others may wait for them.
@@ -131,15 +134,18 @@ impl Batch {
         settlements: &[Settlement],
         open: &[usize],
         missed: &[Lease],
-        again: Option<Again>,
+        [again, next]: [Option<&Again>; 2],
         paused: &BTreeSet<i32>,
     ) -> Result<Batch, Fault> {
-        let mut batch = Batch { again, ..Batch::default() };
+        let mut batch = Batch { again: again.cloned(), next: next.cloned(), ..Batch::default() };
         for n in open {
             let settlement = &settlements[*n];
             let queue = inner.names.queue_id(&inner.database, &settlement.job.queue).await?;
             let goes_on = again.is_some() && settlement.wanted_again() == again && !paused.contains(&queue);
             batch.add(settlement, queue, goes_on);
+            if next.is_some() && settlement.wanted_next() == next {
+                *batch.kept.entry((queue, settlement.job.priority)).or_default() += 1;
+            }
         }
         for lease in missed {
             batch.missed.0.push(Uuid::from_u128(lease.claim.0));
@@ -206,8 +212,8 @@ impl Batch {
         *self.claims.entry(Uuid::from_u128(lease.claim.0)).or_default() += 1;
     }
 
-    /// Writes it, and says whether it was sent more than once, be it in vain.
-    pub(super) async fn write(&self, inner: &Inner, end: Option<&End<'_>>) -> (Result<(), Fault>, bool) {
+    /// Writes it, and says how many others have begun with it, and whether it was sent more than once, be it in vain.
+    pub(super) async fn write(&self, inner: &Inner, end: Option<&End<'_>>) -> (Result<i32, Fault>, bool) {
         let (claims, counts): (Vec<Uuid>, Vec<i32>) = self.claims.iter().map(|(id, n)| (*id, *n)).unzip();
         let lanes: Vec<i32> = self.lanes.iter().copied().collect();
         let (turn_queue, turn_key): (Vec<i32>, Vec<&str>) =
@@ -221,7 +227,7 @@ impl Batch {
             known.iter().map(|lease| (lease.seq, as_i32(lease.attempt))).unzip();
         let first = as_i32(HISTORY_FIRST);
         let Batch { waits, finals, attempts, goes_on, .. } = self;
-        let again = self.again.filter(|_| !goes_on.seq.is_empty());
+        let again = self.again.as_ref().filter(|_| !goes_on.seq.is_empty());
         let again_holder = again.map(|again| Uuid::from_u128(again.holder.0));
         let again = again.map(|again| Uuid::from_u128(again.claim.0));
         let again_queues: Vec<i32> = goes_on.queues.iter().copied().collect();
@@ -303,15 +309,33 @@ impl Batch {
             (&goes_on.expires, Type::INT8_ARRAY),
         ];
         let Members { well, badly } = &self.members;
-        let mut sql = include_str!("../settle.sql");
-        if !(well.0.is_empty() && badly.0.is_empty()) {
-            sql = include_str!("../settle_members.sql");
-            for column in [&well.0, &well.1, &badly.0, &badly.1] {
-                arguments.push((column, Type::INT8_ARRAY));
-            }
+        if well.0.is_empty() && badly.0.is_empty() {
+            let (rows, again) = inner.database.call(include_str!("../settle.sql"), &arguments).await;
+            return (rows.map(|_| 0), again);
         }
-        let (rows, again) = inner.database.call(sql, &arguments).await;
-        (rows.map(drop), again)
+        let next = self.next.as_ref().filter(|_| !self.kept.is_empty());
+        let next_holder = next.map(|next| Uuid::from_u128(next.holder.0));
+        let next_claim = next.map(|next| Uuid::from_u128(next.claim.0));
+        let kinds = next.and_then(|next| next.kinds.as_ref());
+        let kinds: Option<Vec<&str>> = kinds.map(|kinds| kinds.iter().map(|kind| &**kind).collect());
+        let (bands, places): (Vec<(i32, i16)>, Vec<i32>) =
+            self.kept.iter().map(|(band, n)| (*band, *n)).unzip();
+        let (queues, bands): (Vec<i32>, Vec<i16>) = bands.into_iter().unzip();
+        arguments.extend(
+            [&well.0, &well.1, &badly.0, &badly.1]
+                .map(|column| -> Argument<'_> { (column, Type::INT8_ARRAY) }),
+        );
+        let kept: [Argument<'_>; 6] = [
+            (&next_holder, Type::UUID),
+            (&next_claim, Type::UUID),
+            (&kinds, Type::TEXT_ARRAY),
+            (&queues, Type::INT4_ARRAY),
+            (&bands, Type::INT2_ARRAY),
+            (&places, Type::INT4_ARRAY),
+        ];
+        arguments.extend(kept);
+        let (rows, again) = inner.database.call(include_str!("../settle_members.sql"), &arguments).await;
+        (rows.and_then(|rows| Ok(only(&rows)?.try_get(0)?)), again)
     }
 }
 
