@@ -16,8 +16,10 @@ mod request;
 mod streamed;
 
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -29,6 +31,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::client::WantsClientCert;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -55,7 +58,7 @@ const ANSWER_HEAD_BYTES_MAX: usize = 64 * 1024;
 /// Sends requests to where they may go. Cheap to clone; clones share their connections.
 #[derive(Clone)]
 pub struct Egress {
-    connector: Connector,
+    connector: Arc<Connector>,
     pool: Arc<Pool>,
 }
 
@@ -67,8 +70,8 @@ impl Egress {
 
     /// Under this policy, trusting these certificates alone.
     pub fn with_roots(policy: EgressPolicy, roots: RootCertStore) -> Egress {
-        let connector = Connector { policy: Arc::new(policy), tls: tls(roots) };
-        Egress { connector, pool: Arc::new(Pool::new()) }
+        let connector = Connector { policy, tls: tls(roots) };
+        Egress { connector: Arc::new(connector), pool: Arc::new(Pool::new()) }
     }
 
     /// Sends a request and reads its answer, whatever its status.
@@ -78,12 +81,18 @@ impl Egress {
     /// # Errors
     ///
     /// There is no answer. [`EgressError::was_sent`] says whether the far side may have acted all the same.
-    pub async fn send(&self, request: Request) -> Result<Response, EgressError> {
-        let sent = AtomicBool::new(false);
+    pub fn send(&self, request: Request) -> impl Future<Output = Result<Response, EgressError>> + Send {
         let total = request.timeouts.total;
-        match timeout(total, self.follow(request, &sent)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(timed_out(&sent, "the request took longer than it may")),
+        let again = (request.redirects == Redirects::Follow).then(|| Box::new(request.clone()));
+        // Made here and not on the way: a future that is given a request has room for it twice.
+        let call = Call::of(request);
+        async move {
+            let sent = AtomicBool::new(false);
+            let answer = pin!(self.follow(call?, again, &sent));
+            match timeout(total, answer).await {
+                Ok(answer) => answer,
+                Err(_) => Err(timed_out(&sent, "the request took longer than it may")),
+            }
         }
     }
 
@@ -107,15 +116,21 @@ impl Egress {
         })
     }
 
-    /// Sends a request, and goes where the answer points if that was asked for.
-    async fn follow(&self, mut request: Request, sent: &AtomicBool) -> Result<Response, EgressError> {
+    /// Makes a call, and goes where the answer points if it is said what to ask again.
+    async fn follow(
+        &self,
+        mut call: Box<Call>,
+        mut again: Option<Box<Request>>,
+        sent: &AtomicBool,
+    ) -> Result<Response, EgressError> {
         for _ in 0..HOPS_MAX {
-            let again = (request.redirects == Redirects::Follow).then(|| request.clone());
-            let response = self.exchange(request, sent).await?;
+            let response = self.exchange(call, sent).await?;
             match (again, response.headers.get(LOCATION)) {
-                (Some(again), Some(location)) if points_elsewhere(response.status) => {
+                (Some(asked), Some(location)) if points_elsewhere(response.status) => {
                     let location = location.to_str().unwrap_or_default();
-                    request = again.redirected(response.status, location)?;
+                    let next = asked.redirected(response.status, location)?;
+                    call = Call::of(next.clone())?;
+                    again = Some(Box::new(next));
                     // Whoever redirects has not acted.
                     sent.store(false, Ordering::Relaxed);
                 }
@@ -123,18 +138,16 @@ impl Egress {
             }
         }
         // One more than may be followed: if it points elsewhere again, that is the answer.
-        self.exchange(request, sent).await
+        self.exchange(call, sent).await
     }
 
     /// One request to one origin and its answer.
-    async fn exchange(&self, request: Request, sent: &AtomicBool) -> Result<Response, EgressError> {
-        let origin = Origin::of(request.url())?;
-        let timeouts = request.timeouts;
-        let (link, answer) = self.ask(&origin, outgoing(request)?, timeouts, sent).await?;
+    async fn exchange(&self, mut call: Box<Call>, sent: &AtomicBool) -> Result<Response, EgressError> {
+        let (link, answer) = self.ask(&mut call, sent).await?;
         let (http::response::Parts { status, headers, .. }, body) = answer.into_parts();
-        let Read { body, truncated } = read_body(&origin, status, body, timeouts).await?;
+        let Read { body, truncated } = read_body(&call.origin, status, body, call.timeouts.idle).await?;
         if !truncated {
-            self.pool.put(origin, link);
+            self.pool.put(call.origin, link);
         }
         Ok(Response { status, headers, body, truncated })
     }
@@ -142,19 +155,19 @@ impl Egress {
     /// Sends a request and waits for the head of its answer.
     async fn ask(
         &self,
-        origin: &Origin,
-        mut outgoing: http::Request<Full<Bytes>>,
-        timeouts: Timeouts,
+        call: &mut Call,
         sent: &AtomicBool,
     ) -> Result<(Link, http::Response<Incoming>), EgressError> {
+        let Call { origin, timeouts, outgoing } = call;
         loop {
-            let linked = timeout(timeouts.connect, self.link(origin, timeouts.connect)).await;
+            let linked = within(timeouts.connect, pin!(self.link(origin, timeouts.connect))).await;
             let mut link = linked.unwrap_or_else(|_| {
                 let message = format!("{} did not take the connection in time", origin.host);
                 Err(EgressError::new(EgressErrorKind::TimedOutUnsent, message))
             })?;
             sent.store(true, Ordering::Relaxed);
-            let answer = timeout(timeouts.first_byte, link.sender.try_send_request(outgoing)).await;
+            let answer = pin!(link.sender.try_send_request(std::mem::take(outgoing)));
+            let answer = timeout(timeouts.first_byte, answer).await;
             let answer = answer.map_err(|_| timed_out(sent, &format!("{} did not answer", origin.host)))?;
             let mut failed = match answer {
                 Ok(answer) => return Ok((link, answer)),
@@ -171,7 +184,7 @@ impl Egress {
                 let message = format!("{} closed the connection at once", origin.host);
                 return Err(EgressError::new(EgressErrorKind::Connect, message).because(failed.into_error()));
             }
-            outgoing = unsent;
+            *outgoing = unsent;
         }
     }
 
@@ -183,7 +196,8 @@ impl Egress {
                 return Ok(link);
             }
         }
-        self.dial(origin, &addresses, within).await
+        // Boxed, for it takes more room than all the rest, and is seldom needed.
+        Box::pin(self.dial(origin, &addresses, within)).await
     }
 
     async fn dial(
@@ -219,17 +233,31 @@ fn points_elsewhere(status: StatusCode) -> bool {
     matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
 }
 
+/// A request that is ready to be sent. Boxed wherever it is handed on, for the same reason as it is made early.
+struct Call {
+    origin: Origin,
+    timeouts: Timeouts,
+    outgoing: http::Request<Full<Bytes>>,
+}
+
+impl Call {
+    fn of(request: Request) -> Result<Box<Call>, EgressError> {
+        let (origin, timeouts) = (Origin::of(request.url())?, request.timeouts);
+        Ok(Box::new(Call { origin, timeouts, outgoing: outgoing(request)? }))
+    }
+}
+
 /// The request as it goes over the wire.
 fn outgoing(request: Request) -> Result<http::Request<Full<Bytes>>, EgressError> {
     let unsendable = |error: http::Error| {
         EgressError::new(EgressErrorKind::Invalid, "the URL cannot be asked for").because(error)
     };
-    let host = HeaderValue::try_from(request.destination()).map_err(|error| unsendable(error.into()))?;
-    let mut outgoing = http::Request::builder()
-        .method(request.method.clone())
-        .uri(&request.url()[url::Position::BeforePath..url::Position::AfterQuery])
-        .body(Full::new(request.body))
-        .map_err(unsendable)?;
+    let host = HeaderValue::from_str(request.authority()).map_err(|error| unsendable(error.into()))?;
+    let path = &request.url()[url::Position::BeforePath..url::Position::AfterQuery];
+    let path: http::Uri = path.parse().map_err(|error: http::uri::InvalidUri| unsendable(error.into()))?;
+    let mut outgoing = http::Request::new(Full::new(request.body));
+    *outgoing.method_mut() = request.method;
+    *outgoing.uri_mut() = path;
     *outgoing.headers_mut() = request.headers;
     outgoing.headers_mut().insert(HOST, host);
     // A POST without a length is answered with 411 by some.
@@ -238,6 +266,14 @@ fn outgoing(request: Request) -> Result<http::Request<Full<Bytes>>, EgressError>
         outgoing.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     Ok(outgoing)
+}
+
+/// What a future comes to, if it takes no longer than this. For what is mostly there at once: no timer is made then.
+async fn within<F: Future>(limit: Duration, mut future: Pin<&mut F>) -> Result<F::Output, Elapsed> {
+    match std::future::poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx))).await {
+        Poll::Ready(done) => Ok(done),
+        Poll::Pending => timeout(limit, future).await,
+    }
 }
 
 struct Read {
@@ -251,15 +287,15 @@ async fn read_body(
     origin: &Origin,
     status: StatusCode,
     body: Incoming,
-    timeouts: Timeouts,
+    idle: Duration,
 ) -> Result<Read, EgressError> {
     let mut read = BytesMut::new();
     let mut truncated = false;
     if status.is_success() {
-        collect(origin, body, READ_BYTES_MAX, timeouts.idle, &mut read).await?;
+        collect(origin, body, READ_BYTES_MAX, idle, &mut read).await?;
     } else {
-        let reading = collect(origin, body, KEPT_BYTES_MAX, timeouts.idle, &mut read);
-        truncated = !matches!(timeout(timeouts.idle.min(REFUSAL_WAIT), reading).await, Ok(Ok(())));
+        let reading = pin!(collect(origin, body, KEPT_BYTES_MAX, idle, &mut read));
+        truncated = !matches!(within(idle.min(REFUSAL_WAIT), reading).await, Ok(Ok(())));
     }
     Ok(Read { body: read.freeze(), truncated })
 }
@@ -281,7 +317,7 @@ async fn collect(
         return Err(too_large());
     }
     loop {
-        let frame = timeout(idle, body.frame()).await.map_err(|_| {
+        let frame = within(idle, pin!(body.frame())).await.map_err(|_| {
             let message = format!("{} stopped in the middle of its answer", origin.host);
             EgressError::new(EgressErrorKind::TimedOutSent, message)
         })?;

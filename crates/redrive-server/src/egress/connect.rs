@@ -6,7 +6,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -25,16 +24,15 @@ const ADDRESSES_MAX: usize = 16;
 const DIAL_MIN: Duration = Duration::from_millis(250);
 
 /// Opens connections, and refuses to.
-#[derive(Clone)]
 pub(super) struct Connector {
-    pub(super) policy: Arc<EgressPolicy>,
+    pub(super) policy: EgressPolicy,
     pub(super) tls: TlsConnector,
 }
 
 impl Connector {
     /// The addresses of an origin that may be reached.
     pub(super) async fn resolve(&self, origin: &Origin) -> Result<Vec<SocketAddr>, EgressError> {
-        let found: Vec<SocketAddr> = match &origin.host {
+        let mut found: Vec<SocketAddr> = match &origin.host {
             Host::Ipv4(v4) => vec![(*v4, origin.port).into()],
             Host::Ipv6(v6) => vec![(*v6, origin.port).into()],
             Host::Domain(name) => {
@@ -47,15 +45,15 @@ impl Connector {
             }
         };
         let mut said = None;
-        let mut permitted = Vec::with_capacity(found.len());
-        for address in found {
-            match self.policy.permits(&origin.host, address) {
-                Ok(()) => permitted.push(address),
-                Err(what) => said = Some(what),
+        found.retain(|address| match self.policy.permits(&origin.host, *address) {
+            Ok(()) => true,
+            Err(what) => {
+                said = Some(what);
+                false
             }
-        }
+        });
         match said {
-            _ if !permitted.is_empty() => Ok(permitted),
+            _ if !found.is_empty() => Ok(found),
             // Which address it is stays unsaid: a name's inner address is nothing to tell whoever enqueued the job.
             Some(what) => Err(EgressError::new(
                 EgressErrorKind::Refused,

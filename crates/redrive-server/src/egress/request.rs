@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use redrive::secs;
-use url::{Host, Url};
+use url::{Host, Position, Url};
 
 use super::error::{EgressError, EgressErrorKind};
 
@@ -111,8 +111,12 @@ impl Request {
 
     /// Whose it is to answer: the host, with the port if it is not the usual one.
     pub fn destination(&self) -> String {
-        let host = self.url.host_str().unwrap_or_default();
-        self.url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+        self.authority().to_owned()
+    }
+
+    /// The same as it stands in the URL, where a port is only left if it is not the usual one.
+    pub(super) fn authority(&self) -> &str {
+        &self.url[Position::BeforeHost..Position::AfterPort]
     }
 
     /// What becomes of this request when the far side answers it with a redirect to `location`.

@@ -3,6 +3,7 @@
 //! The way out is the same as for [`Egress::send`]; what differs is who reads the body, and that nothing limits how
 //! long that may take as a whole.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -11,13 +12,12 @@ use http::header::LOCATION;
 use http::{HeaderMap, StatusCode};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use tokio::time::timeout;
 use url::Url;
 
 use super::pool::{Link, Pool};
 use super::request::{Origin, Redirects, Request, Response, Timeouts};
 use super::{
-    Egress, EgressError, EgressErrorKind, HOPS_MAX, Read, broken, outgoing, points_elsewhere, read_body,
+    Call, Egress, EgressError, EgressErrorKind, HOPS_MAX, Read, broken, points_elsewhere, read_body, within,
 };
 
 /// An answer whose body is still to come. Dropped before its end, it closes its connection.
@@ -58,11 +58,12 @@ impl Egress {
     }
 
     async fn head(&self, request: Request) -> Result<Streamed, EgressError> {
-        let (origin, timeouts) = (Origin::of(request.url())?, request.timeouts);
         let (url, sent) = (request.url().clone(), AtomicBool::new(false));
-        let (link, answer) = self.ask(&origin, outgoing(request)?, timeouts, &sent).await?;
+        let mut call = Call::of(request)?;
+        let (link, answer) = self.ask(&mut call, &sent).await?;
         let (http::response::Parts { status, headers, .. }, body) = answer.into_parts();
         let (link, pool) = (Some(link), self.pool.clone());
+        let Call { origin, timeouts, .. } = *call;
         Ok(Streamed { status, headers, url, origin, timeouts, body, link, pool })
     }
 }
@@ -80,7 +81,7 @@ impl Streamed {
     /// The connection broke, or nothing came for as long as the idle timeout.
     pub async fn next(&mut self) -> Result<Option<Bytes>, EgressError> {
         loop {
-            let frame = timeout(self.timeouts.idle, self.body.frame()).await.map_err(|_| {
+            let frame = within(self.timeouts.idle, pin!(self.body.frame())).await.map_err(|_| {
                 let message = format!("{} stopped in the middle of its answer", self.origin.host);
                 EgressError::new(EgressErrorKind::TimedOutSent, message)
             })?;
@@ -104,7 +105,7 @@ impl Streamed {
     /// Only for a success, which may be as long as it likes: it is read with [`Streamed::next`].
     pub async fn refusal(self) -> Result<Response, EgressError> {
         let Streamed { status, headers, origin, timeouts, body, link, pool, .. } = self;
-        let Read { body, truncated } = read_body(&origin, status, body, timeouts).await?;
+        let Read { body, truncated } = read_body(&origin, status, body, timeouts.idle).await?;
         if let (Some(link), false) = (link, truncated) {
             pool.put(origin, link);
         }
