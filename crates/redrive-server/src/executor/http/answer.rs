@@ -2,23 +2,23 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use http::HeaderMap;
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, ETAG, LAST_MODIFIED, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderName};
 use redrive::{Failure, Outcome, Timestamp, secs, span};
-use serde_json::{Value, json};
+use serde_json::{Map, Value};
 
 use crate::egress::{EgressError, EgressErrorKind, KEPT_BYTES_MAX, Response};
 
 /// The headers of an answer that are kept: what it is, where the thing now lives, and how to ask about it.
-const KEPT_HEADERS: &[&str] = &[
-    "content-type",
-    "content-length",
-    "date",
-    "etag",
-    "last-modified",
-    "location",
-    "request-id",
-    "x-request-id",
+static KEPT_HEADERS: [HeaderName; 8] = [
+    CONTENT_TYPE,
+    CONTENT_LENGTH,
+    DATE,
+    ETAG,
+    LAST_MODIFIED,
+    LOCATION,
+    HeaderName::from_static("request-id"),
+    HeaderName::from_static("x-request-id"),
 ];
 /// How much of each.
 const KEPT_HEADER_BYTES_MAX: usize = 512;
@@ -29,31 +29,34 @@ const QUOTED_CHARS_MAX: usize = 300;
 pub(super) fn done(response: &Response, source: Option<&str>) -> Outcome {
     let mut output = kept(response);
     if let Some(source) = source {
-        output["source"] = source.into();
+        output.insert("source".to_owned(), source.into());
     }
-    Outcome::Done(Some(output))
+    Outcome::Done(Some(output.into()))
 }
 
 /// Done by an earlier try, as the far side says now.
 pub(super) fn verified(response: &Response) -> Outcome {
     let mut output = kept(response);
-    output["verified"] = true.into();
-    Outcome::Done(Some(output))
+    output.insert("verified".to_owned(), true.into());
+    Outcome::Done(Some(output.into()))
 }
 
-fn kept(response: &Response) -> Value {
-    let mut headers = serde_json::Map::new();
-    for name in KEPT_HEADERS {
-        if let Some(value) = response.headers.get(*name) {
+fn kept(response: &Response) -> Map<String, Value> {
+    let mut headers = Map::new();
+    for name in &KEPT_HEADERS {
+        if let Some(value) = response.headers.get(name) {
             let value = value.as_bytes();
             let value = String::from_utf8_lossy(&value[..value.len().min(KEPT_HEADER_BYTES_MAX)]);
-            headers.insert((*name).to_owned(), value.into());
+            headers.insert(name.as_str().to_owned(), value.into());
         }
     }
     let (body, truncated) = kept_body(response);
-    let mut output = json!({"status": response.status.as_u16(), "headers": headers, "body": body});
+    let mut output = Map::new();
+    output.insert("status".to_owned(), response.status.as_u16().into());
+    output.insert("headers".to_owned(), headers.into());
+    output.insert("body".to_owned(), body);
     if truncated {
-        output["truncated"] = true.into();
+        output.insert("truncated".to_owned(), true.into());
     }
     output
 }
@@ -146,6 +149,7 @@ mod tests {
     use bytes::Bytes;
     use http::{HeaderValue, StatusCode};
     use redrive::Class;
+    use serde_json::json;
 
     fn response(status: u16, headers: &[(&'static str, &str)], body: &str) -> Response {
         let headers = headers.iter().map(|(name, value)| {
@@ -215,7 +219,7 @@ mod tests {
             response(200, &[("content-type", "application/json"), ("set-cookie", "secret")], r#"{"a":[1]}"#);
         let output = kept(&json);
         assert_eq!(
-            output,
+            Value::from(output),
             json!({"status": 200, "headers": {"content-type": "application/json"}, "body": {"a": [1]}})
         );
         let long = "ü".repeat(KEPT_BYTES_MAX);
