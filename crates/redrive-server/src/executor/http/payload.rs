@@ -1,6 +1,7 @@
 //! Reads the payload of an `http` job: all of it, before anything is sent, so that a mistake is found when the job is
 //! enqueued.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -28,16 +29,22 @@ pub(super) struct Plan {
     pub(super) credential: Option<String>,
 }
 
-/// As it is written.
+/// As it is written. Nothing is copied that can be read where it stands.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
-struct Written {
-    method: Option<String>,
-    url: Option<String>,
-    headers: Option<BTreeMap<String, String>>,
-    body: Option<Box<RawValue>>,
-    sources: Option<Vec<WrittenSource>>,
-    verify: Option<WrittenVerify>,
+struct Written<'a> {
+    #[serde(borrow)]
+    method: Option<Text<'a>>,
+    #[serde(borrow)]
+    url: Option<Text<'a>>,
+    #[serde(borrow)]
+    headers: Option<BTreeMap<Text<'a>, Text<'a>>>,
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
+    #[serde(borrow)]
+    sources: Option<Vec<WrittenSource<'a>>>,
+    #[serde(borrow)]
+    verify: Option<WrittenVerify<'a>>,
     endpoint: Option<String>,
     credential: Option<String>,
     #[serde(default)]
@@ -46,26 +53,35 @@ struct Written {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with a \"url\"")]
-struct WrittenSource {
-    method: Option<String>,
-    url: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    body: Option<Box<RawValue>>,
+struct WrittenSource<'a> {
+    #[serde(borrow)]
+    method: Option<Text<'a>>,
+    #[serde(borrow)]
+    url: Text<'a>,
+    #[serde(borrow, default)]
+    headers: BTreeMap<Text<'a>, Text<'a>>,
+    #[serde(borrow)]
+    body: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with a \"url\"")]
-struct WrittenVerify {
-    url: String,
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
+struct WrittenVerify<'a> {
+    #[serde(borrow)]
+    url: Text<'a>,
+    #[serde(borrow, default)]
+    headers: BTreeMap<Text<'a>, Text<'a>>,
 }
+
+/// A text, which has to be copied only if there are escapes in it.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Plan {
     /// What a payload asks for.
     pub(super) fn read(text: &str) -> Result<Plan, String> {
-        let written: Written = serde_json::from_str(text).map_err(|error| {
+        let written: Written<'_> = serde_json::from_str(text).map_err(|error| {
             format!("the payload of an http job is not readable: {error}; write {{\"method\":\"POST\",\"url\":\"https://…\"}}")
         })?;
         let Written { method, url, headers, body, sources, verify, endpoint, credential, follow_redirects } =
@@ -88,8 +104,8 @@ impl Plan {
             }
             (None, None) => return Err("there is no \"url\"; write \"url\" or \"sources\"".to_owned()),
         };
-        let verify =
-            verify.map(WrittenVerify::read).transpose().map_err(|problem| format!("verify: {problem}"))?;
+        let verify = verify.map(WrittenVerify::read).transpose();
+        let verify = verify.map_err(|problem| format!("verify: {problem}"))?;
         if follow_redirects {
             sources.iter_mut().for_each(|source| source.redirects = Redirects::Follow);
         }
@@ -140,37 +156,37 @@ fn wants_body(source: &Request) -> bool {
     source.body.is_empty() && matches!(source.method, Method::POST | Method::PUT | Method::PATCH)
 }
 
-fn read_sources(sources: Vec<WrittenSource>) -> Result<Vec<Request>, String> {
+fn read_sources(sources: Vec<WrittenSource<'_>>) -> Result<Vec<Request>, String> {
     if !(1..=SOURCES_MAX).contains(&sources.len()) {
         return Err(format!("there are {} sources; write 1 to {SOURCES_MAX}", sources.len()));
     }
-    let place = |(n, source): (usize, WrittenSource)| {
+    let place = |(n, source): (usize, WrittenSource<'_>)| {
         source.read().map_err(|problem| format!("sources[{n}]: {problem}"))
     };
     sources.into_iter().enumerate().map(place).collect()
 }
 
-impl WrittenSource {
+impl WrittenSource<'_> {
     fn read(self) -> Result<Request, String> {
         let method = match &self.method {
             None if self.body.is_some() => Method::POST,
             None => Method::GET,
-            Some(name) => read_method(name)?,
+            Some(Text(name)) => read_method(name)?,
         };
         if self.body.is_some() && matches!(method, Method::GET | Method::HEAD) {
             return Err(format!("a {method} has no body; leave \"body\" out, or write \"method\":\"POST\""));
         }
         // The guard reads it, so that what is let through here can be sent.
-        let mut request = Request::new(method, &self.url).map_err(|error| error.to_string())?;
+        let mut request = Request::new(method, &self.url.0).map_err(|error| error.to_string())?;
         request.headers = read_headers(&self.headers)?;
-        if let Some(json) = &self.body {
+        if let Some(json) = self.body {
             request.body = read_body(json, &mut request.headers)?;
         }
         Ok(request)
     }
 }
 
-impl WrittenVerify {
+impl WrittenVerify<'_> {
     fn read(self) -> Result<Request, String> {
         WrittenSource { method: None, url: self.url, headers: self.headers, body: None }.read()
     }
@@ -204,8 +220,8 @@ fn read_body(json: &RawValue, headers: &mut HeaderMap) -> Result<Bytes, String> 
     Ok(bytes)
 }
 
-fn read_headers(written: &BTreeMap<String, String>) -> Result<HeaderMap, String> {
-    let bytes: usize = written.iter().map(|(name, value)| name.len() + value.len()).sum();
+fn read_headers(written: &BTreeMap<Text<'_>, Text<'_>>) -> Result<HeaderMap, String> {
+    let bytes: usize = written.iter().map(|(Text(name), Text(value))| name.len() + value.len()).sum();
     if written.len() > HEADERS_MAX || bytes > HEADER_BYTES_MAX {
         let count = written.len();
         return Err(format!(
@@ -213,7 +229,7 @@ fn read_headers(written: &BTreeMap<String, String>) -> Result<HeaderMap, String>
         ));
     }
     let mut headers = HeaderMap::new();
-    for (name, value) in written {
+    for (Text(name), Text(value)) in written {
         let (name, value) = user_header(name, value)?;
         if headers.insert(&name, value).is_some() {
             return Err(format!("the header {name} is there twice"));
