@@ -89,17 +89,18 @@ impl HttpExecutor {
     async fn attempt(&self, attempt: &Attempt<HttpJob>) -> Result<Outcome, Failure> {
         let mut plan = Plan::read(attempt.payload.0.get())
             .map_err(|problem| Failure::permanent(problem).code(INVALID_INPUT))?;
+        // What only some jobs need is boxed, here and below: all of them would carry the room for it.
         if attempt.job().extras().labels.contains_key(NODE_LABEL) && plan.wants_body() {
-            plan.give_body(&attempt.inputs().await?);
+            plan.give_body(&Box::pin(attempt.inputs()).await?);
         }
-        let errand = Arc::new(self.errand(attempt, &plan)?);
-        if let Some(verify) = &plan.verify
-            && self.is_in_doubt(attempt).await?
-            && let Some(done) = errand.verify(verify.clone()).await?
+        let errand = self.errand(attempt, &plan)?;
+        if let Some(verify) = plan.verify.take()
+            && Box::pin(self.is_in_doubt(attempt)).await?
+            && let Some(done) = Box::pin(errand.verify(verify)).await?
         {
             return Ok(done);
         }
-        errand.run(plan).await
+        errand.run(plan.sources).await
     }
 
     fn errand(&self, attempt: &Attempt<HttpJob>, plan: &Plan) -> Result<Errand, Failure> {
@@ -115,7 +116,7 @@ impl HttpExecutor {
             }
         };
         let limit = attempt.job().timeout();
-        let now = self.clock.now();
+        let over_at = limit.map(|limit| self.clock.now() + limit.saturating_sub(MARGIN_MAX.min(limit / 10)));
         Ok(Errand {
             egress: self.egress.clone(),
             clock: self.clock.clone(),
@@ -123,7 +124,7 @@ impl HttpExecutor {
             id: attempt.idempotency_key(),
             number: attempt.number,
             attempts_max: attempts_max(attempt),
-            over_at: limit.map(|limit| now + limit.saturating_sub(MARGIN_MAX.min(limit / 10))),
+            over_at,
         })
     }
 
@@ -199,7 +200,9 @@ fn ended_in_doubt(detail: &JobDetail) -> bool {
     })
 }
 
-/// One attempt on its way: what all its requests have in common.
+/// One attempt on its way: what all its requests have in common. They are boxed, since every future on their way would
+/// have room for one, and that twice.
+#[derive(Clone)]
 struct Errand {
     egress: Egress,
     clock: Clock,
@@ -212,17 +215,22 @@ struct Errand {
 
 impl Errand {
     /// Asks the one source, or one after the other.
-    async fn run(self: Arc<Errand>, mut plan: Plan) -> Result<Outcome, Failure> {
-        if plan.sources.len() == 1
-            && let Some(only) = plan.sources.pop()
+    async fn run(&self, mut sources: Vec<Request>) -> Result<Outcome, Failure> {
+        if sources.len() == 1
+            && let Some(only) = sources.pop()
         {
-            return Ok(answer::done(&self.ask(only).await?, None));
+            return Ok(answer::done(&self.ask(Box::new(only)).await?, None));
         }
+        Box::pin(self.fall_back(sources)).await
+    }
+
+    async fn fall_back(&self, all: Vec<Request>) -> Result<Outcome, Failure> {
+        let shared = Arc::new(self.clone());
         let mut sources: Fallback<(), Result<Response, Failure>> = Fallback::new();
-        for source in plan.sources {
-            let errand = self.clone();
+        for source in all {
+            let errand = shared.clone();
             sources = sources.source(source.destination(), move |()| {
-                let (errand, source) = (errand.clone(), source.clone());
+                let (errand, source) = (errand.clone(), Box::new(source.clone()));
                 async move { errand.ask_as_source(source).await }
             });
         }
@@ -231,7 +239,7 @@ impl Errand {
     }
 
     /// A source that may have acted ends the search, as one that has answered does: to ask the next could do it twice.
-    async fn ask_as_source(&self, source: Request) -> Result<Result<Response, Failure>, Failure> {
+    async fn ask_as_source(&self, source: Box<Request>) -> Result<Result<Response, Failure>, Failure> {
         let is_safe = source.method.is_safe();
         match self.ask(source).await {
             Err(failure) if failure.class == Class::UnknownOutcome && !is_safe => Ok(Err(failure)),
@@ -239,14 +247,14 @@ impl Errand {
         }
     }
 
-    async fn ask(&self, source: Request) -> Result<Response, Failure> {
+    async fn ask(&self, source: Box<Request>) -> Result<Response, Failure> {
         let host = source.destination();
         let response = self.send(source).await?;
         judged(&host, response, &self.clock)
     }
 
     /// Asks what the last try came to: the outcome if it was done, none if it was not.
-    async fn verify(&self, question: Request) -> Result<Option<Outcome>, Failure> {
+    async fn verify(&self, question: Box<Request>) -> Result<Option<Outcome>, Failure> {
         let unsure = |why: String| {
             Failure::retry(format!("whether it was done could not be found out: {why}")).code(VERIFY_FAILED)
         };
@@ -263,50 +271,56 @@ impl Errand {
         }
     }
 
-    async fn send(&self, mut request: Request) -> Result<Response, Failure> {
-        let now = self.clock.now();
-        request.timeouts = self.timeouts(now);
+    async fn send(&self, mut request: Box<Request>) -> Result<Response, Failure> {
+        request.timeouts = self.timeouts();
         if request.timeouts.total.is_zero() {
             let message = format!("no time was left to ask {}", request.destination());
             return Err(Failure::from_code("TIMEOUT", message));
         }
-        self.add_headers(&mut request.headers, &request.body, now);
-        self.egress.send(request).await.map_err(answer::unanswered)
+        self.add_headers(&mut request);
+        self.egress.send(*request).await.map_err(answer::unanswered)
     }
 
     /// A job's own limit replaces the usual ones; what is left of it is shared by all sources.
-    fn timeouts(&self, now: Timestamp) -> Timeouts {
+    fn timeouts(&self) -> Timeouts {
         let usual = Timeouts::default();
         match self.over_at {
             None => usual,
             Some(over_at) => {
-                let left = over_at.since(now);
+                let left = over_at.since(self.clock.now());
                 Timeouts { first_byte: left, total: left, ..usual }
             }
         }
     }
 
     /// What the far side needs to recognise a repetition, and to know that it is us.
-    fn add_headers(&self, headers: &mut HeaderMap, body: &Bytes, now: Timestamp) {
-        let mut put = |name: &'static str, value: &str| {
-            let value = HeaderValue::from_str(value).expect("ids, numbers and base64 are plain ASCII");
-            headers.insert(HeaderName::from_static(name), value);
-        };
-        put("redrive-attempt", &self.number.to_string());
+    fn add_headers(&self, request: &mut Request) {
+        const ATTEMPT: HeaderName = HeaderName::from_static("redrive-attempt");
+        const ATTEMPTS_MAX: HeaderName = HeaderName::from_static("redrive-max-attempts");
+        const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+        let headers = &mut request.headers;
+        headers.insert(ATTEMPT, self.number.into());
         if let Some(max) = self.attempts_max {
-            put("redrive-max-attempts", &max.to_string());
+            headers.insert(ATTEMPTS_MAX, max.into());
         }
         if !self.secrets.is_empty() {
-            let unix_seconds = now.as_millis().div_euclid(1_000);
-            let signatures: Vec<String> =
-                self.secrets.iter().map(|secret| secret.sign(&self.id, unix_seconds, body)).collect();
-            put("webhook-id", &self.id);
-            put("webhook-timestamp", &unix_seconds.to_string());
-            put("webhook-signature", &signatures.join(" "));
+            self.sign(headers, &request.body);
         }
         // A user may know better what names a repetition on the far side, and as whom to go there.
-        let own_key = HeaderValue::from_str(&self.id).expect("a job's id is plain ASCII");
-        headers.entry("idempotency-key").or_insert(own_key);
+        headers.entry(IDEMPOTENCY_KEY).or_insert_with(|| plain(&self.id));
         headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
     }
+
+    fn sign(&self, headers: &mut HeaderMap, body: &Bytes) {
+        let unix_seconds = self.clock.now().as_millis().div_euclid(1_000);
+        let signatures: Vec<String> =
+            self.secrets.iter().map(|secret| secret.sign(&self.id, unix_seconds, body)).collect();
+        headers.insert("webhook-id", plain(&self.id));
+        headers.insert("webhook-timestamp", unix_seconds.into());
+        headers.insert("webhook-signature", plain(&signatures.join(" ")));
+    }
+}
+
+fn plain(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("ids and base64 are plain ASCII")
 }

@@ -23,7 +23,7 @@ const CREDENTIAL_BYTES_MAX: usize = 64;
 pub(super) struct Plan {
     /// At least one, in the order they are asked.
     pub(super) sources: Vec<Request>,
-    pub(super) verify: Option<Request>,
+    pub(super) verify: Option<Box<Request>>,
     pub(super) endpoint: Option<String>,
     /// The name of what it is let in with, where a host knows several.
     pub(super) credential: Option<String>,
@@ -105,7 +105,7 @@ impl Plan {
             (None, None) => return Err("there is no \"url\"; write \"url\" or \"sources\"".to_owned()),
         };
         let verify = verify.map(WrittenVerify::read).transpose();
-        let verify = verify.map_err(|problem| format!("verify: {problem}"))?;
+        let verify = verify.map_err(|problem| format!("verify: {problem}"))?.map(Box::new);
         if follow_redirects {
             sources.iter_mut().for_each(|source| source.redirects = Redirects::Follow);
         }
