@@ -39,6 +39,7 @@ use crate::config::{Config, Limits};
 
 pub use self::accept::{Entrance, listen};
 pub use self::authenticate::Tokens;
+pub(crate) use self::body::{JSON_DEPTH_MAX, is_too_deep};
 pub use self::guard::{HEADER_BYTES_MAX, HEADERS_MAX, Hosts, URL_BYTES_MAX};
 pub use self::opening::{EXIT_CONFIG, Entry, NotOpened, Opening, open};
 pub use self::refusal::Refusal;
@@ -133,8 +134,8 @@ impl Door {
         let (mut head, body) = request.into_parts();
         guard::check_size(&head)?;
         let authority = guard::authority(&head)?;
-        self.config.hosts.check(&authority)?;
-        guard::check_cross_site(&head, &authority)?;
+        self.config.hosts.check(authority)?;
+        guard::check_cross_site(&head, authority)?;
         let who = self.who(&head).await?;
         if head.uri.path() == SESSION_PATH {
             let counter = Counter::new(self.tokens.clone(), address(&head), self.config.clock.now());
@@ -157,7 +158,8 @@ impl Door {
         if head.uri.path() == SESSION_PATH && head.method != http::Method::GET {
             return Ok(Who::nobody());
         }
-        tokens.who(&head.headers, address(head), self.config.clock.now()).await
+        // Boxed, since every request to a server without tokens would carry the room for it.
+        Box::pin(tokens.who(&head.headers, address(head), self.config.clock.now())).await
     }
 }
 

@@ -75,7 +75,8 @@ pub(super) async fn create(state: State<Api>, who: Who, body: Body<JobForm>) -> 
     let job = body.value.into_job(&state)?;
     let enqueued = match call {
         None => state.engine().enqueue(job).await,
-        Some(call) => state.engine().enqueue_once(call, [job]).await.map(|answers| answers[0]),
+        // Boxed, since every request without a key would carry the room for it.
+        Some(call) => Box::pin(state.engine().enqueue_once(call, [job])).await.map(|answers| answers[0]),
     };
     let enqueued = enqueued.map_err(|error| not_enqueued(&state, error))?;
     let view = EnqueuedView::of(&state, enqueued).await?;

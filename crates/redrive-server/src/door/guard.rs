@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use http::request::Parts;
-use http::{HeaderMap, Method, header};
+use http::{HeaderMap, HeaderName, Method, header};
 
 use super::refusal::Refusal;
 
@@ -85,7 +85,7 @@ impl Hosts {
 }
 
 /// For whom a request was meant: its `Host`, or what HTTP/2 has instead. There must be exactly one answer.
-pub(super) fn authority(head: &Parts) -> Result<String, Refusal> {
+pub(super) fn authority(head: &Parts) -> Result<&str, Refusal> {
     let unclear = || {
         Refusal::new(400, "RETRY_MISDIRECTED", "the request does not say clearly for which host it is meant")
             .hint("send one Host header, and the same name in the URL if it has one")
@@ -98,7 +98,7 @@ pub(super) fn authority(head: &Parts) -> Result<String, Refusal> {
     }
     match (url, header) {
         (Some(url), Some(header)) if !url.eq_ignore_ascii_case(header) => Err(unclear()),
-        (Some(one), _) | (None, Some(one)) => Ok(one.to_owned()),
+        (Some(one), _) | (None, Some(one)) => Ok(one),
         (None, None) => Err(unclear()),
     }
 }
@@ -119,8 +119,13 @@ pub(super) fn check_cross_site(head: &Parts, authority: &str) -> Result<(), Refu
 /// Refuses what a proxy passed on to a server that is open to everybody on its own machine: whoever sent it is not
 /// there, although the proxy is.
 pub(super) fn check_direct(head: &Parts) -> Result<(), Refusal> {
-    const MARKS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"];
-    match MARKS.iter().find(|mark| head.headers.contains_key(**mark)) {
+    static MARKS: [HeaderName; 4] = [
+        header::FORWARDED,
+        HeaderName::from_static("x-forwarded-for"),
+        HeaderName::from_static("x-forwarded-host"),
+        HeaderName::from_static("x-real-ip"),
+    ];
+    match MARKS.iter().find(|mark| head.headers.contains_key(*mark)) {
         None => Ok(()),
         Some(mark) => Err(Refusal::new(
             401,
@@ -132,7 +137,8 @@ pub(super) fn check_direct(head: &Parts) -> Result<(), Refusal> {
 }
 
 fn is_own(headers: &HeaderMap, authority: &str) -> bool {
-    if let Some(site) = headers.get("sec-fetch-site").filter(|site| !site.is_empty()) {
+    const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+    if let Some(site) = headers.get(SITE).filter(|site| !site.is_empty()) {
         return matches!(site.as_bytes(), b"same-origin" | b"none");
     }
     let Some(origin) = headers.get(header::ORIGIN).filter(|origin| !origin.is_empty()) else { return true };
