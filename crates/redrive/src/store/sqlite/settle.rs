@@ -56,7 +56,7 @@ impl Core {
         let mut begun = Vec::new();
         let mut since = Timestamp::EPOCH;
         for (seq, at) in gone {
-            let next = self.load(seq)?;
+            let Some(next) = self.readable(seq)? else { continue };
             let queue = self.queue_id(&next.queue)?;
             if !self.queue(queue).paused && kept.take(&next, at) {
                 begun.push((queue, next));
@@ -76,7 +76,18 @@ impl Core {
     fn held_under(&mut self, claim: ClaimId) -> Result<Vec<(Lease, Job)>, Fault> {
         let held = self.claims.get(&claim).map(|claim| claim.held.iter().copied().collect());
         let held: Vec<i64> = held.unwrap_or_default();
-        held.into_iter().map(|seq| Ok(under(claim, self.load(seq)?))).collect()
+        let held = held.into_iter().filter_map(|seq| self.readable(seq).transpose());
+        held.map(|job| Ok(under(claim, job?))).collect()
+    }
+
+    /// A job, unless its row is not what was written: that must not keep the endings of others from being written. Whoever
+    /// claims it, or ends its holder, sets it aside.
+    fn readable(&mut self, seq: i64) -> Result<Option<Job>, Fault> {
+        match self.load(seq) {
+            Ok(job) => Ok(Some(job)),
+            Err(Fault::Refused(error)) if error.kind() == ErrorKind::Corrupt => Ok(None),
+            Err(fault) => Err(fault),
+        }
     }
 
     /// One row for all that were claimed again together.
