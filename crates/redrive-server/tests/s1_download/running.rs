@@ -110,8 +110,7 @@ async fn arguments_are_data_and_no_shell_reads_them() {
 async fn it_is_given_up_when_its_time_is_over() {
     let ground = Ground::new();
     let (code, _, err) =
-        said(redrive(&ground, &["--every", "100ms", "--until", "450ms"], &["sh", "-c", &until_run(99)]))
-            .await;
+        said(redrive(&ground, &["--every", "1s", "--until", "2500ms"], &["sh", "-c", &until_run(99)])).await;
     assert_eq!(code, Some(7));
     assert!(err.contains("it ended with 7; given up: its time is over"), "{err}");
     let runs = lines_of(&ground.root().join("runs"), 1).await.len();
