@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    Audit, Claim, ClaimId, Edit, Failure, Filter, HolderId, Job, JobId, Json, Lease, Limits, MemoryStore,
-    NewJob, OnRetry, Outcome, Page, Policy, PostgresOptions, PostgresStore, Queue, Rate, Renewal, Rng, Rules,
-    Setting, Settled, Settlement, SqliteStore, StateName, Store, Timestamp, Want, Word, admit, secs, settle,
+    Again, Audit, Claim, ClaimId, Edit, Failure, Filter, HolderId, Job, JobId, Json, Lease, Limits,
+    MemoryStore, NewJob, OnRetry, Outcome, Page, Policy, PostgresOptions, PostgresStore, Queue, Rate,
+    Renewal, Rng, Rules, Setting, Settled, Settlement, SqliteStore, StateName, Store, Timestamp, Want, Word,
+    admit, secs, settle,
 };
 use redrive_testbed::{Database, PgBouncer};
 use tempfile::TempDir;
@@ -315,4 +316,38 @@ async fn nothing_happens(store: &impl Store, spoil: impl AsyncFnOnce()) {
     assert!(store.records("s").await.unwrap().is_empty());
     let job = store.get(id).await.unwrap().unwrap().job;
     assert_eq!((job.priority, job.state.name()), (0, StateName::Waiting));
+}
+
+/// An ending whose holder has kept its place.
+fn gives_way(held: &(Lease, Job)) -> Settlement {
+    let again = Some(Again { holder: HOLDER, claim: ClaimId(77), kinds: None });
+    Settlement { again, ..ended(held, Outcome::Done(None)) }
+}
+
+#[tokio::test]
+async fn an_ending_is_written_although_what_it_lets_go_is_damaged() {
+    let (store, dir) = file().await;
+    store.register(HOLDER, "test", NOW + secs(60)).await.unwrap();
+    let queue = Queue::new("default").policy(Policy::fixed(secs(10)));
+    let make = |number: u16, parent: Option<JobId>| {
+        let mut rng = Rng::seeded(u64::from(number));
+        let id = JobId::new(NOW, number, &mut rng);
+        let job = NewJob::of_kind("mail", Json::of(&number).unwrap());
+        let job = parent.into_iter().fold(job, NewJob::parent);
+        admit(job, &queue, id, NOW, &mut rng).unwrap()
+    };
+    let parent = make(1, None);
+    let id = parent.job.id;
+    let (first, second) = (make(2, Some(id)), make(3, Some(id)));
+    let (a, b) = (first.job.id, second.job.id);
+    let jobs = vec![parent.held_behind(vec![b]).unwrap(), first, second.held_behind(vec![a]).unwrap()];
+    store.enqueue(jobs, NOW).await.unwrap();
+    let held = claim(&store, HOLDER, 1, NOW).await;
+    let file = rusqlite::Connection::open(dir.path().join("jobs.db")).unwrap();
+    file.execute("UPDATE redrive_jobs SET payload = '0' WHERE id = ?1", [b.to_string()]).unwrap();
+    let answers = store.settle(Arc::new(vec![gives_way(&held[0])])).await.unwrap();
+    assert_eq!(answers, [Settled::Applied]);
+    assert!(claim(&store, HOLDER, 2, NOW).await.is_empty(), "it is set aside");
+    let state = store.get(b).await.unwrap().map(|detail| detail.job.state.name());
+    assert!(state.is_none_or(|state| state == StateName::Dead), "{state:?}");
 }
