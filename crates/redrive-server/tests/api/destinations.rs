@@ -137,12 +137,11 @@ async fn ten_different_jobs_that_fail_shut_it_and_each_closing_is_told_once() {
         let lease = ground.lease("mail").await;
         ground.report(&lease, "fail", json!({ "message": "connection refused" })).await.data();
     }
-    let changed = stream.next_of("destination").await.data;
+    let [changed, down] = stream.next_of_each(["destination", "notice"]).await.map(|told| told.data);
     assert_eq!((&changed["destination"], &changed["state"]), (&json!("api.x"), &json!("shut")), "{changed}");
     let shut = ground.get("/destinations/api.x").await;
     assert_eq!(shut["reason"], "failing", "{shut}");
     assert_eq!(millis(&shut["probeAt"]) - millis(&shut["since"]), 1_000, "asked again after a second");
-    let down = stream.next_of("notice").await.data;
     assert_eq!((&down["what"], &down["rule"]), (&json!("destination_down"), &json!("destinations")));
     assert!(down["message"].as_str().unwrap().starts_with("'api.x' is down: its jobs are held"), "{down}");
     say(&ground, "api.x", "up").await;

@@ -82,15 +82,18 @@ async fn what_becomes_of_a_destination_at_one_server_is_told_and_obeyed_by_the_o
     let Pair { one, two, .. } = &pair().await;
     let mut stream = Stream::open(two, None).await;
     one.post("/destinations/api.x/down", json!({})).await.data();
-    let told = stream.next_of("destination").await.data;
-    assert_eq!((&told["destination"], &told["state"]), (&json!("api.x"), &json!("shut")));
+    let [told, notice] = stream.next_of_each(["destination", "notice"]).await;
+    assert_eq!((&told.data["destination"], &told.data["state"]), (&json!("api.x"), &json!("shut")));
+    assert_eq!(notice.data["what"], "destination_down");
     one.enqueue(json!({ "kind": "mail", "destination": "api.x" })).await;
     assert_eq!(two.due("mail").await, 0);
     assert_eq!(two.get("/destinations/api.x").await["held"], 1);
-    assert_eq!(stream.next_of("notice").await.data["what"], "destination_down");
     two.post("/destinations/api.x/up", json!({})).await.data();
-    assert_eq!(stream.next_of("destination").await.data["state"], "ramp");
+    let [told, notice] = stream.next_of_each(["destination", "notice"]).await;
+    assert_eq!(
+        (&told.data["state"], &notice.data["what"]),
+        (&json!("ramp"), &json!("destination_recovered"))
+    );
     one.lease("mail").await;
-    assert_eq!(stream.next_of("notice").await.data["what"], "destination_recovered");
     assert_eq!(one.get("/notices").await.as_array().unwrap().len(), 2, "one for each, not for each server");
 }

@@ -52,11 +52,25 @@ impl Stream {
 
     /// The next one with this name.
     pub(crate) async fn next_of(&mut self, event: &str) -> Told {
-        loop {
-            let told = self.next().await;
-            if told.event == event {
-                return told;
+        let [told] = self.next_of_each([event]).await;
+        told
+    }
+
+    /// The next one with each of these names, whichever comes first. In time: a stream that goes on without them is no more
+    /// than a stream that has stopped.
+    pub(crate) async fn next_of_each<const N: usize>(&mut self, events: [&str; N]) -> [Told; N] {
+        let mut found = [const { None }; N];
+        within(async {
+            while found.iter().any(Option::is_none) {
+                let told = self.next().await;
+                let wanted =
+                    events.iter().zip(&mut found).find(|(event, at)| **event == told.event && at.is_none());
+                if let Some((_, at)) = wanted {
+                    *at = Some(told);
+                }
             }
-        }
+        })
+        .await;
+        found.map(|told| told.expect("all of them came"))
     }
 }
