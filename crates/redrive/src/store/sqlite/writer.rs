@@ -1,5 +1,5 @@
 //! One thread writes. While one transaction is on its way to the disk, what comes in collects, and goes together in
-//! the next one: a batch forms by itself, without a timer and without added latency.
+//! the next one, with whatever comes before that is committed: a batch forms by itself, without a timer.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
@@ -80,6 +80,8 @@ fn disk_failed() -> rusqlite::Error {
     )
 }
 
+type Incoming = Receiver<Box<dyn Call>>;
+
 trait Call: Send {
     /// Does the work inside the open transaction. A refusal is an answer; only a broken database is an error.
     fn run(&mut self, core: &mut Core) -> Result<(), rusqlite::Error>;
@@ -111,7 +113,7 @@ impl<T: Send, F: FnMut(&mut Core) -> Result<T, Fault> + Send> Call for Work<T, F
     }
 }
 
-fn run(mut core: Core, incoming: &Receiver<Box<dyn Call>>, changes: &watch::Sender<u64>) {
+fn run(mut core: Core, incoming: &Incoming, changes: &watch::Sender<u64>) {
     loop {
         let first = match incoming.recv_timeout(LOOK_EVERY) {
             Ok(call) => Some(call),
@@ -125,9 +127,7 @@ fn run(mut core: Core, incoming: &Receiver<Box<dyn Call>>, changes: &watch::Send
             }
         }
         if let Some(first) = first {
-            let mut calls = vec![first];
-            calls.extend(incoming.try_iter().take(CALLS_MAX - 1));
-            transact(&mut core, calls);
+            transact(&mut core, first, Some(incoming));
         }
         if std::mem::take(&mut core.woke) {
             changes.send_modify(|version| *version += 1);
@@ -136,24 +136,30 @@ fn run(mut core: Core, incoming: &Receiver<Box<dyn Call>>, changes: &watch::Send
     core.close();
 }
 
-/// All of them in one transaction; if that fails, each in its own, so that one cannot fail its neighbours.
-fn transact(core: &mut Core, mut calls: Vec<Box<dyn Call>>) {
-    match core.transaction(&mut calls) {
+/// All of them in one transaction, with what comes in meanwhile; if that fails, each in its own, so that one cannot fail
+/// its neighbours.
+fn transact(core: &mut Core, first: Box<dyn Call>, incoming: Option<&Incoming>) {
+    let mut calls = vec![first];
+    match core.transaction(&mut calls, incoming) {
         Ok(()) => calls.into_iter().for_each(|call| call.finish(Ok(()))),
         // When the disk has failed, it is not known what of it happened, so nothing is done twice.
         Err(error) if calls.len() == 1 || core.failed => {
             calls.into_iter().for_each(|call| call.finish(Err(Fault::explain(&error))));
         }
-        Err(_) => calls.into_iter().for_each(|call| transact(core, vec![call])),
+        Err(_) => calls.into_iter().for_each(|call| transact(core, call, None)),
     }
 }
 
 impl Core {
-    fn transaction(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), rusqlite::Error> {
+    fn transaction(
+        &mut self,
+        calls: &mut Vec<Box<dyn Call>>,
+        incoming: Option<&Incoming>,
+    ) -> Result<(), rusqlite::Error> {
         if self.failed && self.recover().is_err() {
             return Err(disk_failed());
         }
-        let outcome = self.try_transaction(calls);
+        let outcome = self.try_transaction(calls, incoming);
         if let Err(error) = &outcome {
             // After a failed write or sync the system may hold pages for clean that never reached the disk. Only
             // opening the file again, which copies the log into the database and syncs that, finds the truth.
@@ -183,11 +189,21 @@ impl Core {
         Ok(())
     }
 
-    fn try_transaction(&mut self, calls: &mut [Box<dyn Call>]) -> Result<(), rusqlite::Error> {
+    fn try_transaction(
+        &mut self,
+        calls: &mut Vec<Box<dyn Call>>,
+        incoming: Option<&Incoming>,
+    ) -> Result<(), rusqlite::Error> {
         // Taking the write lock at once: a read that is upgraded later can fail as busy without waiting.
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        for call in calls.iter_mut() {
+        let mut done = 0;
+        while let Some(call) = calls.get_mut(done) {
             call.run(self)?;
+            done += 1;
+            // What ends and what begins mostly come together, and need not wait for the disk one after the other.
+            if done < CALLS_MAX {
+                calls.extend(incoming.and_then(|incoming| incoming.try_recv().ok()));
+            }
         }
         match self.before_commit() {
             Ok(()) => {}
