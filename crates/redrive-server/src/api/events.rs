@@ -81,8 +81,52 @@ pub(super) struct Hub {
     /// Where numbers come from: this process, or the store that several share.
     name: String,
     engine: Engine,
-    remembered: Mutex<VecDeque<Arc<Batch>>>,
+    told: Mutex<Told>,
     news: broadcast::Sender<News>,
+}
+
+/// What was told, for those who come back.
+#[derive(Default)]
+struct Told {
+    remembered: VecDeque<Arc<Batch>>,
+    last: u64,
+    /// What happens here, while anybody may want to know: to tell of every job costs more than many a job does.
+    events: Option<broadcast::Receiver<Event>>,
+    /// For how many batches nobody has listened.
+    alone: usize,
+}
+
+impl Told {
+    fn follow(&mut self, engine: &Engine) {
+        self.alone = 0;
+        self.events.get_or_insert_with(|| engine.events());
+    }
+
+    /// Nobody listens. When what was told to the last who did is not remembered any more, there is nothing to come back to.
+    fn stay(&mut self) {
+        self.alone += 1;
+        if self.alone > REMEMBERED && self.events.take().is_some() {
+            self.remembered.clear();
+            self.last += 1;
+        }
+    }
+
+    /// What has happened since the last time, and how many more.
+    fn take(&mut self) -> (Vec<Event>, usize) {
+        let (mut jobs, mut more) = (Vec::new(), 0);
+        let Some(events) = &mut self.events else { return (jobs, more) };
+        for _ in 0..events.len() {
+            match events.try_recv() {
+                Ok(event) if jobs.len() < BATCH_MAX => jobs.push(event),
+                Ok(_) => more += 1,
+                Err(broadcast::error::TryRecvError::Lagged(missed)) => {
+                    more += usize::try_from(missed).unwrap_or(usize::MAX);
+                }
+                Err(_) => break,
+            }
+        }
+        (jobs, more)
+    }
 }
 
 impl Hub {
@@ -93,8 +137,8 @@ impl Hub {
             false => format!("{:x}", Rng::from_os().next_u64()),
         };
         let news = broadcast::Sender::new(256);
-        let hub = Arc::new(Hub { name, engine: engine.clone(), remembered: Mutex::default(), news });
-        tokio::spawn(collect(Arc::downgrade(&hub), engine.events()));
+        let hub = Arc::new(Hub { name, engine: engine.clone(), told: Mutex::default(), news });
+        tokio::spawn(collect(Arc::downgrade(&hub)));
         tokio::spawn(watch_gates(Arc::downgrade(&hub), engine.gate_changes()));
         if engine.is_shared() {
             tokio::spawn(hear(Arc::downgrade(&hub)));
@@ -122,12 +166,12 @@ impl Hub {
 
     /// Under the number it was told with, or the next.
     fn pass_on(&self, number: Option<u64>, body: String) {
-        let mut remembered = self.lock();
-        let number = number.unwrap_or_else(|| remembered.back().map_or(1, |last| last.number + 1));
-        let batch = Arc::new(Batch { number, body });
-        remembered.push_back(batch.clone());
-        if remembered.len() > REMEMBERED {
-            remembered.pop_front();
+        let mut told = self.lock();
+        told.last = number.unwrap_or(told.last + 1);
+        let batch = Arc::new(Batch { number: told.last, body });
+        told.remembered.push_back(batch.clone());
+        if told.remembered.len() > REMEMBERED {
+            told.remembered.pop_front();
         }
         drop(self.news.send(News::Batch(batch)));
     }
@@ -135,14 +179,15 @@ impl Hub {
     /// What happens from now on; and what has happened since the event with this id, if all of it is remembered.
     async fn listen(&self, last: Option<&str>) -> (Option<Vec<Arc<Batch>>>, broadcast::Receiver<News>) {
         let news = self.news.subscribe();
+        self.lock().follow(&self.engine);
         let last = last.and_then(|id| id.strip_prefix(&format!("{}-", self.name))?.parse::<u64>().ok());
         let Some(last) = last else { return (None, news) };
         if self.engine.is_shared() {
             return (self.missed(last).await.unwrap_or_default(), news);
         }
-        let remembered = self.lock();
-        let is_whole = remembered.front().is_none_or(|first| first.number <= last + 1);
-        let missed = remembered.iter().filter(|batch| batch.number > last).cloned().collect();
+        let told = self.lock();
+        let is_whole = told.remembered.front().map_or(told.last, |first| first.number - 1) <= last;
+        let missed = told.remembered.iter().filter(|batch| batch.number > last).cloned().collect();
         (is_whole.then_some(missed), news)
     }
 
@@ -164,8 +209,18 @@ impl Hub {
         sse::Event::default().event(batch.event()).id(id).data(&batch.body)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, VecDeque<Arc<Batch>>> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What is to be told now; nothing if nobody listens, here or at another server.
+    fn gather(&self) -> (Vec<Event>, usize) {
+        let mut told = self.lock();
+        match self.engine.is_shared() || self.news.receiver_count() > 0 {
+            true => told.follow(&self.engine),
+            false => told.stay(),
+        }
+        told.take()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -190,24 +245,13 @@ async fn watch_gates(hub: Weak<Hub>, mut changes: broadcast::Receiver<Change>) {
 
 /// Looks at the end of each moment what has happened in it: to be woken by every event would cost a busy server more than
 /// the events do.
-async fn collect(hub: Weak<Hub>, mut events: broadcast::Receiver<Event>) {
+async fn collect(hub: Weak<Hub>) {
     let mut tick = tokio::time::interval(BATCH_EVERY);
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         tick.tick().await;
         let Some(hub) = hub.upgrade() else { return };
-        let (mut jobs, mut more) = (Vec::new(), 0);
-        for _ in 0..events.len() {
-            match events.try_recv() {
-                Ok(event) if jobs.len() < BATCH_MAX => jobs.push(event),
-                Ok(_) => more += 1,
-                Err(broadcast::error::TryRecvError::Lagged(missed)) => {
-                    more += usize::try_from(missed).unwrap_or(usize::MAX);
-                }
-                Err(broadcast::error::TryRecvError::Empty) => break,
-                Err(broadcast::error::TryRecvError::Closed) => return,
-            }
-        }
+        let (jobs, more) = hub.gather();
         if !jobs.is_empty() || more > 0 {
             hub.tell(&Written { jobs: &jobs, more }).await;
         }
@@ -324,4 +368,45 @@ impl Teller {
 async fn snapshot(api: &Api, missed: bool) -> Result<String, Refusal> {
     let totals = totals(api).await?;
     Ok(json!({ "stats": totals, "missed": missed }).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use redrive::{Json, MemoryStore, NewJob};
+
+    use super::*;
+
+    async fn put(engine: &Engine) {
+        engine.enqueue(NewJob::of_kind("mail", Json::parse("{}").unwrap())).await.unwrap();
+    }
+
+    /// After a time when nobody listens, nothing is collected; and whoever comes back later is not told that it has missed
+    /// nothing.
+    #[tokio::test(start_paused = true)]
+    async fn who_comes_back_too_late_learns_that_something_was_missed() {
+        let engine = Engine::on(Arc::new(MemoryStore::new())).produce_any().build().unwrap();
+        let hub = Hub::start(&engine);
+        put(&engine).await;
+        let (_, mut news) = hub.listen(None).await;
+        put(&engine).await;
+        let Ok(News::Batch(first)) = news.recv().await else { panic!("a batch was to come") };
+        assert_eq!((first.number, first.body.matches("\"job\"").count()), (1, 1), "{}", first.body);
+        drop(news);
+        let id = format!("{}-1", hub.name);
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        put(&engine).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let missed = hub.listen(Some(&id)).await.0.map(|missed| missed.len());
+        assert_eq!(missed, Some(1), "it came back in time");
+        tokio::time::sleep(Duration::from_secs(110)).await;
+        assert!(hub.lock().events.is_none(), "nobody listens");
+        put(&engine).await;
+        let id = format!("{}-2", hub.name);
+        assert!(hub.listen(Some(&id)).await.0.is_none(), "something was missed");
+        let (missed, mut news) = hub.listen(Some(&format!("{}-3", hub.name))).await;
+        assert_eq!(missed.map(|missed| missed.len()), Some(0));
+        put(&engine).await;
+        let Ok(News::Batch(next)) = news.recv().await else { panic!("a batch was to come") };
+        assert_eq!(next.number, 4);
+    }
 }
