@@ -43,6 +43,7 @@ pub(super) async fn run(desk: Arc<Desk>, tray: usize) {
                 }
             }
         };
+        tray.load.fetch_sub(batch.len(), Ordering::AcqRel);
         if desk.inner.dies(Step::Settled) {
             desk.die();
             return;
@@ -64,6 +65,8 @@ pub(super) async fn run(desk: Arc<Desk>, tray: usize) {
 pub(super) struct Tray {
     ended: Mutex<Vec<Ended>>,
     filled: Notify,
+    /// How many run or wait that are settled from here.
+    pub(super) load: AtomicUsize,
 }
 
 impl Tray {
@@ -136,9 +139,17 @@ impl Desk {
         ended.into_iter().map(split).unzip()
     }
 
+    /// Where to settle what one claim lists: all of it in one place, for each settlement writes to the claim's row, and
+    /// where there is the least to do.
+    pub(super) fn freest_tray(&self) -> usize {
+        let load = |tray: &usize| self.trays[*tray].load.load(Ordering::Acquire);
+        (0..self.trays.len()).min_by_key(load).unwrap_or(0)
+    }
+
     /// What the store has claimed with a settlement goes on where that one was.
     fn go_on(self: &Arc<Desk>, batch: &[Settlement], seats: &[Option<Seat>], answers: &[Settled]) {
         let mut ready = Vec::new();
+        let tray = self.freest_tray();
         for ((settlement, seat), answer) in batch.iter().zip(seats).zip(answers) {
             let Some(seat) = *seat else { continue };
             let next = match answer {
@@ -148,7 +159,7 @@ impl Desk {
             };
             match next {
                 Some((lease, job)) => {
-                    ready.push(self.sit_down(lease, job, Seat { kept: seat.kept + 1, ..seat }));
+                    ready.push(self.sit_down(lease, job, Seat { kept: seat.kept + 1, tray, ..seat }));
                 }
                 None => self.stand_up(seat),
             }

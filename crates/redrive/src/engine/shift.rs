@@ -187,9 +187,10 @@ impl Shift {
                     let now = desk.inner.clock.now();
                     let more = !claimed.jobs.is_empty() && claimed.next_due.is_some_and(|due| due <= now);
                     let complete = asked_for_all && claimed.jobs.iter().all(|(_, job)| !job.is_suspect());
+                    let tray = desk.freest_tray();
                     let start = |(lease, job): (Lease, Job)| {
                         let turn = claimed.turns.get(&lease.seq).copied();
-                        Start { turn, ..desk.take_place(lease, job) }
+                        Start { turn, ..desk.take_place(lease, job, tray) }
                     };
                     ready = claimed.jobs.into_iter().map(start).collect();
                     if !more || desk.is_dead() {
@@ -313,7 +314,7 @@ impl Desk {
     }
 
     /// The place is taken before anything else is claimed.
-    fn take_place(&self, lease: Lease, job: Job) -> Start {
+    fn take_place(&self, lease: Lease, job: Job, tray: usize) -> Start {
         let place = self.queues.iter().position(|place| place.name == job.queue);
         if job.is_suspect() {
             self.suspect.store(true, Ordering::Release);
@@ -321,13 +322,12 @@ impl Desk {
         if let Some(place) = place {
             self.queues[place].taken.fetch_add(1, Ordering::AcqRel);
         }
-        // What one claim lists is settled by one: each of them writes to the claim's row.
-        let tray = lease.claim.0 as usize % self.trays.len();
         self.sit_down(lease, job, Seat { place, tray, kept: 0 })
     }
 
     pub(super) fn sit_down(&self, lease: Lease, job: Job, seat: Seat) -> Start {
         let stop = Arc::new(Stop::default());
+        self.trays[seat.tray].load.fetch_add(1, Ordering::AcqRel);
         let mut running = self.running();
         if running.is_empty() {
             self.busy.notify_one();
