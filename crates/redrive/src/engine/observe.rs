@@ -299,6 +299,14 @@ fn log(settlement: &Settlement) {
     }
     let Settlement { job, transition, .. } = settlement;
     let (job_id, kind, attempt) = (job.id, &*job.kind, transition.ledger.attempt);
+    if matches!(transition.state, State::Succeeded { .. }) {
+        if stats::came_through(job, &transition.ledger) {
+            tracing::info!(%job_id, kind, attempts = attempt, "Retry succeeded");
+        } else {
+            tracing::debug!(%job_id, kind, attempt, "Job succeeded");
+        }
+        return;
+    }
     let retries = job.policy.retries_allowed(job.origin);
     let (retry, of) =
         (transition.ledger.failures, retries.map_or_else(|| "unlimited".into(), |n| n.to_string()));
@@ -307,10 +315,6 @@ fn log(settlement: &Settlement) {
     let class = failure.map_or("", |failure| job.policy.classify(failure).class.name());
     let rule = transition.rule.as_deref().unwrap_or_default();
     match &transition.state {
-        State::Succeeded { .. } if stats::came_through(job, &transition.ledger) => {
-            tracing::info!(%job_id, kind, attempts = attempt, "Retry succeeded");
-        }
-        State::Succeeded { .. } => tracing::debug!(%job_id, kind, attempt, "Job succeeded"),
         State::Waiting { due_at, .. } if matches!(transition.ending, Ending::Failed | Ending::Crashed) => {
             let delay_ms = millis(transition.delay);
             tracing::info!(
@@ -327,7 +331,7 @@ fn log(settlement: &Settlement) {
             tracing::warn!(%job_id, kind, attempts = attempt, reason, class, rule, error, "Job dead: it needs a person");
             tracing::debug!(%job_id, reason, "Not retrying");
         }
-        State::Running { .. } | State::Cancelled { .. } => {}
+        State::Running { .. } | State::Succeeded { .. } | State::Cancelled { .. } => {}
     }
 }
 
