@@ -22,11 +22,12 @@ const CLAIMED: &str =
     "SELECT seq, attempt, id, kind, created_at, checksum, payload FROM redrive.claimed(ARRAY[$1::uuid])";
 /// One claim, its successes at the first attempt, its failures, which all say the same, and its later successes.
 const SETTLE: &str = "SELECT redrive.settle('{}', ARRAY[$1::uuid], ARRAY[$2::int], $3, array_fill(0, ARRAY[cardinality($3::bigint[])]), $4, $4, \
-    $30, array_fill($24::int, ARRAY[cardinality($3)]), array_fill(0, ARRAY[cardinality($3)]), $5, $6, $7, $8, $9, $9, $9, $9, $10, $7, $11, \
+    $29, array_fill($23::int, ARRAY[cardinality($3)]), array_fill(0, ARRAY[cardinality($3)]), $5, $6, $7, $8, $9, $9, $9, $9, $10, $7, $11, \
     $12, $13, $14, $15, $16, $16, $13, $17, $17, $17, $17, $17, $18, $19, $19, $19, $19, \
-    $5, $8, $7, $7, $20, $21, $22, $23, $7, '{}', '{}', '{}', 10, '{}', '{}', '{}', \
-    ARRAY[$24::int], ARRAY[$25::text]::jsonb[], $16, $14, $26, $27, $28, $29, \
-    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
+    $5, $8, $7, $7, $7, array_fill(1, ARRAY[cardinality($5::bigint[])]), ARRAY['failed'], ARRAY[$20::text], ARRAY[$21::text], \
+    ARRAY[$22::text], '{}', '{}', '{}', 10, '{}', '{}', '{}', \
+    ARRAY[$23::int], ARRAY[$24::text]::jsonb[], $16, $14, $25, $26, $27, $28, \
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)";
 
 /// Two connections to a fresh database, with a queue, a policy and a holder.
 pub(crate) struct ByHand {
@@ -217,10 +218,9 @@ impl ByHand {
                     &vec![0i32; recovers],
                     &vec![false; recovers],
                     &vec![None::<String>; recovers],
-                    &vec!["failed"; fails],
-                    &vec![&failure; fails],
-                    &vec![&fingerprint; fails],
-                    &vec!["the handler's word"; fails],
+                    &failure,
+                    &fingerprint,
+                    &"the handler's word",
                     &self.queue,
                     &tally,
                     &vec!["recovered"; recovers],

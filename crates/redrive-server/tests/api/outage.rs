@@ -36,7 +36,9 @@ async fn tally(database: &Database, count: usize, patience: Duration) -> (i64, i
     });
     let failures = failures.await.expect("it takes too long");
     let dead = client.query_one("SELECT count(*) FROM redrive.dead_letters", &[]).await.unwrap().get(0);
-    let told = "SELECT message FROM redrive.activity WHERE what = 'destination' ORDER BY at";
+    let told = "SELECT l.message FROM redrive.activity AS a
+                CROSS JOIN LATERAL unnest(a.at, a.what, a.message) AS l (at, what, message)
+                WHERE l.what = 'destination' ORDER BY l.at";
     let told = client.query(told, &[]).await.unwrap().iter().map(|row| row.get(0)).collect();
     (failures, dead, told)
 }

@@ -245,13 +245,15 @@ CREATE TABLE redrive.tallies (
     counts jsonb NOT NULL
 );
 
--- What a person would want to have been told. Bounded.
+-- What a person would want to have been told. Bounded. What was written together is one row: when a destination is back,
+-- thousands of jobs have the same to tell.
 CREATE TABLE redrive.activity (
     n       bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    at      bigint NOT NULL,
-    job     uuid NOT NULL,
-    what    text NOT NULL,
-    kind    text NOT NULL,
-    queue   text NOT NULL,
-    message text NOT NULL
+    lines   integer GENERATED ALWAYS AS (cardinality(at)) STORED,
+    at      bigint[] NOT NULL,
+    job     uuid[] NOT NULL,
+    what    text[] NOT NULL,
+    kind    text[] NOT NULL,
+    queue   text[] NOT NULL,
+    message text[] NOT NULL
 );

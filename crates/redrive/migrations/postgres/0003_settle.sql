@@ -16,9 +16,10 @@ CREATE FUNCTION redrive.settle(
     p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[],
     p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[],
     p_f_fingerprint text[], p_f_key text[],
-    -- The attempts that did not succeed.
-    p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[],
-    p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[],
+    -- The attempts that did not succeed, and what there is to say of them: mostly of many the same.
+    p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_next bigint[],
+    p_a_said integer[],
+    p_said_ending text[], p_said_failure text[], p_said_fingerprint text[], p_said_rule text[],
     -- Ordering keys of which one ended.
     p_turn_queue integer[], p_turn_key text[],
     -- Histories that have grown too long.
@@ -33,13 +34,15 @@ CREATE FUNCTION redrive.settle(
     p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[],
     -- Those that are due again at once, and are claimed again with their settlement: for whom, under which claim.
     p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[],
-    p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]
+    p_again_seqs bigint[], p_again_attempts integer[],
+    -- They stand together if the same is to be written of them: up to which one.
+    p_g_upto integer[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]
 ) RETURNS void LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
 DECLARE
-    v_count bigint;  v_paused integer[];  v_ended bigint := 0;  v_fence integer;
+    v_count bigint;  v_paused integer[];  v_ended bigint := 0;  v_fence integer;  v_again integer := 0;
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -105,20 +108,20 @@ BEGIN
     END IF;
     IF p_again IS NOT NULL THEN
         -- The due time stays what it was: no index has to be written.
-        UPDATE redrive.live AS l
-        SET attempt = s.fence + 1, failures = s.failures, last_delay_ms = coalesce(s.delay, l.last_delay_ms),
-            expires_at = s.expires_at
-        FROM unnest(p_g_seq, p_g_fence, p_g_failures, p_g_delay, p_g_expires)
-            AS s (seq, fence, failures, delay, expires_at)
-        WHERE l.seq = s.seq AND l.attempt = s.fence;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        IF v_count <> cardinality(p_g_seq) THEN
-            RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
-        END IF;
+        FOR i IN 1 .. cardinality(p_g_upto) LOOP
+            UPDATE redrive.live AS l
+            SET attempt = p_g_fence[i] + 1, failures = p_g_failures[i],
+                last_delay_ms = coalesce(p_g_delay[i], l.last_delay_ms), expires_at = p_g_expires[i]
+            WHERE l.seq = ANY (p_again_seqs[v_again + 1 : p_g_upto[i]]) AND l.attempt = p_g_fence[i];
+            GET DIAGNOSTICS v_count = ROW_COUNT;
+            IF v_count <> p_g_upto[i] - v_again THEN
+                RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
+            END IF;
+            v_again := p_g_upto[i];
+        END LOOP;
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
-        SELECT p_again, p_again_holder, p_again_at, min(g.seq), max(g.seq), count(*), false,
-               array_agg(g.seq), array_agg(g.fence + 1)
-        FROM unnest(p_g_seq, p_g_fence) AS g (seq, fence);
+        SELECT p_again, p_again_holder, p_again_at, min(g.seq), max(g.seq), v_again, false, p_again_seqs, p_again_attempts
+        FROM unnest(p_again_seqs) AS g (seq);
     END IF;
     IF cardinality(p_f_seq) > 0 THEN
         DELETE FROM redrive.live AS l USING unnest(p_f_seq, p_f_fence) AS s (seq, fence)
@@ -152,8 +155,10 @@ BEGIN
     END IF;
     IF cardinality(p_a_seq) > 0 THEN
         INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, failure, fingerprint, rule, next_at)
-        SELECT * FROM unnest(p_a_seq, p_a_attempt, p_a_started, p_a_ended, p_a_ending, p_a_failure, p_a_fingerprint,
-                             p_a_rule, p_a_next);
+        SELECT a.seq, a.attempt, a.started_at, a.ended_at, p_said_ending[a.said], p_said_failure[a.said],
+               p_said_fingerprint[a.said], p_said_rule[a.said], a.next_at
+        FROM unnest(p_a_seq, p_a_attempt, p_a_started, p_a_ended, p_a_next, p_a_said)
+            AS a (seq, attempt, started_at, ended_at, next_at, said);
     END IF;
     IF cardinality(p_trim_seq) > 0 THEN
         DELETE FROM redrive.attempts AS a USING unnest(p_trim_seq, p_trim_until) AS t (seq, until)
@@ -206,7 +211,7 @@ BEGIN
     INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
     IF cardinality(p_note_at) > 0 THEN
         INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-        SELECT * FROM unnest(p_note_at, p_note_job, p_note_what, p_note_kind, p_note_queue, p_note_message);
+        VALUES (p_note_at, p_note_job, p_note_what, p_note_kind, p_note_queue, p_note_message);
     END IF;
 END $$;
 

@@ -37,7 +37,7 @@ BEGIN
             END IF;
             IF v_job.note IS NOT NULL THEN
                 INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-                SELECT n.at, n.job, n.what, n.kind, n.queue, n.message
+                SELECT ARRAY[n.at], ARRAY[n.job], ARRAY[n.what], ARRAY[n.kind], ARRAY[n.queue], ARRAY[n.message]
                 FROM jsonb_to_record(v_job.note) AS n (at bigint, job uuid, what text, kind text, queue text, message text);
             END IF;
         END IF;
@@ -227,20 +227,4 @@ BEGIN
         v_count := v_count + 1;
     END LOOP;
     RETURN v_count;
-END $$;
-
--- Counters are added up, and the activity log is cut to its length. One at a time; who comes second has nothing to do.
-CREATE FUNCTION redrive.tidy(p_notes bigint) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT pg_try_advisory_xact_lock(1380209240, 0) THEN
-        RETURN;
-    END IF;
-    WITH gone AS (
-        DELETE FROM redrive.tallies RETURNING queue, counts
-    ), sums AS (
-        SELECT g.queue, c.key, sum(c.value::bigint) AS value
-        FROM gone AS g CROSS JOIN LATERAL jsonb_each_text(g.counts) AS c GROUP BY 1, 2
-    )
-    INSERT INTO redrive.tallies (queue, counts) SELECT s.queue, jsonb_object_agg(s.key, s.value) FROM sums AS s GROUP BY 1;
-    DELETE FROM redrive.activity WHERE n <= (SELECT max(n) FROM redrive.activity) - p_notes;
 END $$;

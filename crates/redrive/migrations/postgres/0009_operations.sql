@@ -116,14 +116,14 @@ BEGIN
     DELETE FROM redrive.edits AS e WHERE e.job = p_id AND e.n <= (
         SELECT f.n FROM redrive.edits AS f WHERE f.job = p_id ORDER BY f.n DESC OFFSET p_kept LIMIT 1);
     INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-    SELECT n.at, n.job, n.what, n.kind, n.queue, n.message
+    SELECT ARRAY[n.at], ARRAY[n.job], ARRAY[n.what], ARRAY[n.kind], ARRAY[n.queue], ARRAY[n.message]
     FROM jsonb_to_record(p_note) AS n (at bigint, job uuid, what text, kind text, queue text, message text);
     RETURN true;
 END $$;
 
 -- Counters are added up, of each queue and of each minute, and the logs are cut to their length. One at a time; who comes
 -- second has nothing to do.
-CREATE OR REPLACE FUNCTION redrive.tidy(p_notes bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION redrive.tidy(p_notes bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     IF NOT pg_try_advisory_xact_lock(1380209240, 0) THEN
         RETURN;
@@ -146,7 +146,9 @@ BEGIN
     )
     INSERT INTO redrive.tallies (queue, counts, minute)
     SELECT s.queue, jsonb_object_agg(s.key, s.value), 0 FROM sums AS s GROUP BY 1;
-    DELETE FROM redrive.activity WHERE n <= (SELECT max(n) FROM redrive.activity) - p_notes;
+    DELETE FROM redrive.activity WHERE n <= (
+        SELECT max(a.n) FROM (SELECT n, sum(lines) OVER (ORDER BY n DESC) - lines AS newer FROM redrive.activity) AS a
+        WHERE a.newer >= p_notes);
     DELETE FROM redrive.minutes WHERE minute < redrive.now_ms() / 60000 - 32 * 24 * 60;
     DELETE FROM redrive.edits AS e WHERE NOT EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = e.job);
 END $$;

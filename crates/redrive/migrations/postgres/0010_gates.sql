@@ -20,7 +20,7 @@ BEGIN
     written := FOUND;
     IF written AND p_note IS NOT NULL THEN
         INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-        VALUES (p_at, p_job, 'destination', '', '', p_note);
+        VALUES (ARRAY[p_at], ARRAY[p_job], ARRAY['destination'], ARRAY[''], ARRAY[''], ARRAY[p_note]);
     END IF;
     SELECT g.version, g.active, g.state, g.next_us, g.retry_us, g.sent
     INTO version, active, state, next_us, retry_us, sent

@@ -890,7 +890,7 @@ BEGIN
     DELETE FROM redrive.edits AS e WHERE e.job = p_id AND e.n <= (
         SELECT f.n FROM redrive.edits AS f WHERE f.job = p_id ORDER BY f.n DESC OFFSET p_kept LIMIT 1);
     INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-    SELECT n.at, n.job, n.what, n.kind, n.queue, n.message
+    SELECT ARRAY[n.at], ARRAY[n.job], ARRAY[n.what], ARRAY[n.kind], ARRAY[n.queue], ARRAY[n.message]
     FROM jsonb_to_record(p_note) AS n (at bigint, job uuid, what text, kind text, queue text, message text);
     RETURN true;
 END $$;
@@ -1176,7 +1176,7 @@ BEGIN
     written := FOUND;
     IF written AND p_note IS NOT NULL THEN
         INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-        VALUES (p_at, p_job, 'destination', '', '', p_note);
+        VALUES (ARRAY[p_at], ARRAY[p_job], ARRAY['destination'], ARRAY[''], ARRAY[''], ARRAY[p_note]);
     END IF;
     SELECT g.version, g.active, g.state, g.next_us, g.retry_us, g.sent
     INTO version, active, state, next_us, retry_us, sent
@@ -2054,7 +2054,7 @@ BEGIN
     GROUP BY l.queue;
 END $$;
 
-CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[], p_ids uuid[], p_queues integer[], p_failures integer[], p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[], p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[], p_w_expires bigint[], p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[], p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[], p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[], p_f_fingerprint text[], p_f_key text[], p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_ending text[], p_a_failure text[], p_a_fingerprint text[], p_a_rule text[], p_a_next bigint[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[], p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[], p_g_seq bigint[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]) RETURNS void
+CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts integer[], p_seqs bigint[], p_fences integer[], p_started bigint[], p_ended bigint[], p_ids uuid[], p_queues integer[], p_failures integer[], p_w_seq bigint[], p_w_fence integer[], p_w_at bigint[], p_w_failures integer[], p_w_crashes integer[], p_w_snoozes integer[], p_w_holds integer[], p_w_interruptions integer[], p_w_reason text[], p_w_delay bigint[], p_w_expires bigint[], p_f_seq bigint[], p_f_fence integer[], p_f_id uuid[], p_f_queue integer[], p_f_started bigint[], p_f_at bigint[], p_f_failures integer[], p_f_crashes integer[], p_f_snoozes integer[], p_f_holds integer[], p_f_interruptions integer[], p_f_generation integer[], p_f_cancelled boolean[], p_f_output text[], p_f_why text[], p_f_fingerprint text[], p_f_key text[], p_a_seq bigint[], p_a_attempt integer[], p_a_started bigint[], p_a_ended bigint[], p_a_next bigint[], p_a_said integer[], p_said_ending text[], p_said_failure text[], p_said_fingerprint text[], p_said_rule text[], p_turn_queue integer[], p_turn_key text[], p_trim_seq bigint[], p_trim_after integer, p_trim_until integer[], p_missed_claim uuid[], p_missed_seq bigint[], p_tally_queue integer[], p_tally jsonb[], p_note_at bigint[], p_note_job uuid[], p_note_what text[], p_note_kind text[], p_note_queue text[], p_note_message text[], p_holder uuid, p_now bigint, p_known bigint[], p_known_attempts integer[], p_again_holder uuid, p_again uuid, p_again_at bigint, p_again_queues integer[], p_again_seqs bigint[], p_again_attempts integer[], p_g_upto integer[], p_g_fence integer[], p_g_failures integer[], p_g_delay bigint[], p_g_expires bigint[]) RETURNS void
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -2064,7 +2064,7 @@ CREATE FUNCTION redrive.settle(p_lanes integer[], p_claims uuid[], p_counts inte
     SET plan_cache_mode TO 'force_generic_plan'
     AS $$
 DECLARE
-    v_count bigint;  v_paused integer[];  v_ended bigint := 0;  v_fence integer;
+    v_count bigint;  v_paused integer[];  v_ended bigint := 0;  v_fence integer;  v_again integer := 0;
 BEGIN
     IF cardinality(p_lanes) > 0 THEN
         PERFORM redrive.lock_lanes(p_lanes);
@@ -2130,20 +2130,20 @@ BEGIN
     END IF;
     IF p_again IS NOT NULL THEN
         -- The due time stays what it was: no index has to be written.
-        UPDATE redrive.live AS l
-        SET attempt = s.fence + 1, failures = s.failures, last_delay_ms = coalesce(s.delay, l.last_delay_ms),
-            expires_at = s.expires_at
-        FROM unnest(p_g_seq, p_g_fence, p_g_failures, p_g_delay, p_g_expires)
-            AS s (seq, fence, failures, delay, expires_at)
-        WHERE l.seq = s.seq AND l.attempt = s.fence;
-        GET DIAGNOSTICS v_count = ROW_COUNT;
-        IF v_count <> cardinality(p_g_seq) THEN
-            RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
-        END IF;
+        FOR i IN 1 .. cardinality(p_g_upto) LOOP
+            UPDATE redrive.live AS l
+            SET attempt = p_g_fence[i] + 1, failures = p_g_failures[i],
+                last_delay_ms = coalesce(p_g_delay[i], l.last_delay_ms), expires_at = p_g_expires[i]
+            WHERE l.seq = ANY (p_again_seqs[v_again + 1 : p_g_upto[i]]) AND l.attempt = p_g_fence[i];
+            GET DIAGNOSTICS v_count = ROW_COUNT;
+            IF v_count <> p_g_upto[i] - v_again THEN
+                RAISE EXCEPTION 'a lease was lost' USING ERRCODE = 'RD409';
+            END IF;
+            v_again := p_g_upto[i];
+        END LOOP;
         INSERT INTO redrive.claims (id, holder, claimed_at, lowest, highest, unsettled, ordered, seqs, attempts)
-        SELECT p_again, p_again_holder, p_again_at, min(g.seq), max(g.seq), count(*), false,
-               array_agg(g.seq), array_agg(g.fence + 1)
-        FROM unnest(p_g_seq, p_g_fence) AS g (seq, fence);
+        SELECT p_again, p_again_holder, p_again_at, min(g.seq), max(g.seq), v_again, false, p_again_seqs, p_again_attempts
+        FROM unnest(p_again_seqs) AS g (seq);
     END IF;
     IF cardinality(p_f_seq) > 0 THEN
         DELETE FROM redrive.live AS l USING unnest(p_f_seq, p_f_fence) AS s (seq, fence)
@@ -2177,8 +2177,10 @@ BEGIN
     END IF;
     IF cardinality(p_a_seq) > 0 THEN
         INSERT INTO redrive.attempts (seq, attempt, started_at, ended_at, ending, failure, fingerprint, rule, next_at)
-        SELECT * FROM unnest(p_a_seq, p_a_attempt, p_a_started, p_a_ended, p_a_ending, p_a_failure, p_a_fingerprint,
-                             p_a_rule, p_a_next);
+        SELECT a.seq, a.attempt, a.started_at, a.ended_at, p_said_ending[a.said], p_said_failure[a.said],
+               p_said_fingerprint[a.said], p_said_rule[a.said], a.next_at
+        FROM unnest(p_a_seq, p_a_attempt, p_a_started, p_a_ended, p_a_next, p_a_said)
+            AS a (seq, attempt, started_at, ended_at, next_at, said);
     END IF;
     IF cardinality(p_trim_seq) > 0 THEN
         DELETE FROM redrive.attempts AS a USING unnest(p_trim_seq, p_trim_until) AS t (seq, until)
@@ -2281,7 +2283,7 @@ BEGIN
             END IF;
             IF v_job.note IS NOT NULL THEN
                 INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-                SELECT n.at, n.job, n.what, n.kind, n.queue, n.message
+                SELECT ARRAY[n.at], ARRAY[n.job], ARRAY[n.what], ARRAY[n.kind], ARRAY[n.queue], ARRAY[n.message]
                 FROM jsonb_to_record(v_job.note) AS n (at bigint, job uuid, what text, kind text, queue text, message text);
             END IF;
         END IF;
@@ -2350,7 +2352,7 @@ BEGIN
     INSERT INTO redrive.tallies (queue, counts) SELECT * FROM unnest(p_tally_queue, p_tally);
     IF cardinality(p_note_at) > 0 THEN
         INSERT INTO redrive.activity (at, job, what, kind, queue, message)
-        SELECT * FROM unnest(p_note_at, p_note_job, p_note_what, p_note_kind, p_note_queue, p_note_message);
+        VALUES (p_note_at, p_note_job, p_note_what, p_note_kind, p_note_queue, p_note_message);
     END IF;
 END $$;
 
@@ -2392,7 +2394,9 @@ BEGIN
     )
     INSERT INTO redrive.tallies (queue, counts, minute)
     SELECT s.queue, jsonb_object_agg(s.key, s.value), 0 FROM sums AS s GROUP BY 1;
-    DELETE FROM redrive.activity WHERE n <= (SELECT max(n) FROM redrive.activity) - p_notes;
+    DELETE FROM redrive.activity WHERE n <= (
+        SELECT max(a.n) FROM (SELECT n, sum(lines) OVER (ORDER BY n DESC) - lines AS newer FROM redrive.activity) AS a
+        WHERE a.newer >= p_notes);
     DELETE FROM redrive.minutes WHERE minute < redrive.now_ms() / 60000 - 32 * 24 * 60;
     DELETE FROM redrive.edits AS e WHERE NOT EXISTS (SELECT 1 FROM redrive.jobs AS j WHERE j.id = e.job);
 END $$;
@@ -2461,12 +2465,13 @@ END $$;
 
 CREATE TABLE redrive.activity (
     n bigint NOT NULL,
-    at bigint NOT NULL,
-    job uuid NOT NULL,
-    what text NOT NULL,
-    kind text NOT NULL,
-    queue text NOT NULL,
-    message text NOT NULL
+    lines integer GENERATED ALWAYS AS (cardinality(at)) STORED,
+    at bigint[] NOT NULL,
+    job uuid[] NOT NULL,
+    what text[] NOT NULL,
+    kind text[] NOT NULL,
+    queue text[] NOT NULL,
+    message text[] NOT NULL
 );
 
 ALTER TABLE redrive.activity ALTER COLUMN n ADD GENERATED ALWAYS AS IDENTITY (

@@ -113,6 +113,8 @@ macro_rules! conformance_cases {
                 a_retry_that_is_due_at_once_is_claimed_with_its_settlement
                 only_what_is_due_at_once_is_claimed_with_its_settlement
                 what_a_paused_queue_or_an_order_holds_back_is_not_claimed_with_its_settlement
+                those_that_go_on_together_keep_what_is_their_own
+                one_that_cannot_go_on_does_not_keep_the_others
                 nothing_goes_on_in_a_store_that_is_held
                 a_settlement_sent_again_is_told_again_that_the_job_goes_on
                 what_was_claimed_with_a_settlement_is_lost_with_its_holder
@@ -213,6 +215,7 @@ macro_rules! conformance_cases {
                 counts_say_how_many_jobs_are_where
                 totals_say_what_has_happened_ever
                 the_activity_log_tells_what_a_person_would_want_to_know
+                what_many_have_to_tell_at_once_is_told_line_by_line
                 what_may_have_become_due_is_told
             }
             keep {

@@ -1,5 +1,7 @@
 //! Attempts end, and leases with them: one call of `redrive.settle` for a whole batch.
 
+mod again;
+mod attempts;
 mod batch;
 
 use std::collections::BTreeSet;

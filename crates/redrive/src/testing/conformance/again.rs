@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::kit::{Held, Kit, LEASE, QUEUE, failure, ids, mail};
 use crate::job::{Ending, Ledger, NewJob, State, StateName};
 use crate::machine::Command;
-use crate::outcome::Outcome;
+use crate::outcome::{Failure, Outcome};
 use crate::policy::Policy;
 use crate::span::secs;
 use crate::store::{Again, HolderId, Renewal, Settled, Settlement, Store};
@@ -78,6 +78,61 @@ pub async fn what_a_paused_queue_or_an_order_holds_back_is_not_claimed_with_its_
     assert_eq!((kit.name(paused).await, kit.name(ordered).await), (StateName::Waiting, StateName::Waiting));
     assert_eq!(kit.name(free).await, StateName::Running);
     assert_eq!(ids(&kit.claim(9).await), [ordered]);
+}
+
+/// What these attempts came to, all of which are to go on under one claim.
+fn together<const N: usize>(kit: &mut Kit, held: [&Held; N], messages: [&str; N]) -> Vec<Settlement> {
+    let again = kit.again(held[0]).again;
+    let said = held.into_iter().zip(messages);
+    said.map(|(held, message)| {
+        let outcome = Outcome::Failed(Failure::retry(message));
+        Settlement { again: again.clone(), ..kit.settlement(held, outcome) }
+    })
+    .collect()
+}
+
+pub async fn those_that_go_on_together_keep_what_is_their_own(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let deadline = kit.now + secs(60);
+    let jobs = [
+        kit.put(eager(1)).await,
+        kit.put(eager(2).deadline(deadline)).await,
+        kit.put(eager(3)).await,
+        kit.put(eager(4)).await,
+    ];
+    let held = kit.claim(4).await;
+    let first = kit.again(&held[0]);
+    assert_eq!(kit.settle(vec![first.clone()]).await, [Settled::Again]);
+    let all = [&next(&first), &held[1], &held[2], &held[3]];
+    let settlements = together(&mut kit, all, ["busy", "busy", "busy", "gone"]);
+    assert_eq!(kit.settle(settlements.clone()).await, [const { Settled::Again }; 4]);
+    for (id, (failures, message)) in
+        jobs.into_iter().zip([(2, "busy"), (1, "busy"), (1, "busy"), (1, "gone")])
+    {
+        let detail = kit.detail(id).await;
+        assert_eq!(detail.job.ledger, Ledger { attempt: failures, failures, ..Ledger::default() });
+        let last = detail.attempts.last().and_then(|attempt| attempt.failure.as_ref());
+        assert_eq!(last.map(|failure| failure.message.as_str()), Some(message));
+    }
+    let gone = kit.holder;
+    kit.advance(secs(61));
+    kit.crash(gone).await;
+    assert_eq!(kit.name(jobs[1]).await, StateName::Dead, "this one had to be done by then");
+    assert_eq!(kit.counts(QUEUE).await.waiting, 3);
+    for settlement in &settlements {
+        assert_eq!(kit.end(&next(settlement), Outcome::Done(None)).await, Settled::Refused);
+    }
+}
+
+pub async fn one_that_cannot_go_on_does_not_keep_the_others(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let (taken, kept) = (kit.put(eager(1)).await, kit.put(eager(2)).await);
+    let held = kit.claim(2).await;
+    kit.steer(Command::Cancel, taken).await;
+    let settlements = together(&mut kit, [&held[0], &held[1]], ["busy", "busy"]);
+    assert_eq!(kit.settle(settlements.clone()).await, [Settled::Refused, Settled::Again]);
+    assert_eq!((kit.name(taken).await, kit.name(kept).await), (StateName::Cancelled, StateName::Running));
+    assert_eq!(kit.end(&next(&settlements[1]), Outcome::Done(None)).await, Settled::Applied);
 }
 
 pub async fn nothing_goes_on_in_a_store_that_is_held(store: Arc<dyn Store>) {

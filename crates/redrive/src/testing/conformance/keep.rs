@@ -107,6 +107,8 @@ pub async fn the_activity_log_has_an_end(store: Arc<dyn Store>) {
     let lines = kit.store.activity(usize::MAX).await.expect("the log can be read");
     assert_eq!(lines.len(), usize::try_from(ACTIVITY_MAX).unwrap_or(0));
     assert_eq!(lines[0].job, first, "what is dropped is the oldest");
+    prune(&kit, Retention::default(), 1).await;
+    assert_eq!(kit.store.activity(usize::MAX).await.expect("the log can be read"), lines);
 }
 
 pub async fn records_are_kept_by_shelf_and_name(store: Arc<dyn Store>) {

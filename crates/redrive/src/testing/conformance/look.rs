@@ -6,6 +6,7 @@ use super::kit::{BACKOFF, Kit, QUEUE, failure, fatal, ids, mail};
 use crate::job::{JobId, NewJob, StateName};
 use crate::machine::Command;
 use crate::outcome::{Failure, Outcome};
+use crate::queue::Retention;
 use crate::span::secs;
 use crate::stats::{TREND_PARTS, Trend};
 use crate::stats::{Tally, What};
@@ -260,6 +261,28 @@ pub async fn the_activity_log_tells_what_a_person_would_want_to_know(store: Arc<
     assert_eq!((&*lines[0].queue, &*lines[0].kind, lines[0].at), (QUEUE, "mail", kit.now));
     let newest = kit.store.activity(2).await.expect("the log can be read");
     assert_eq!(newest, lines[..2]);
+}
+
+pub async fn what_many_have_to_tell_at_once_is_told_line_by_line(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let mut jobs = Vec::new();
+    for number in 0..7 {
+        jobs.push(kit.put(mail(number)).await);
+    }
+    for batch in [3, 4] {
+        let held = kit.claim(batch).await;
+        let dead = held.iter().map(|held| kit.settlement(held, fatal())).collect();
+        kit.settle(dead).await;
+    }
+    let told = async |limit: usize| -> Vec<JobId> {
+        let lines = kit.store.activity(limit).await.expect("the log can be read");
+        lines.into_iter().map(|line| line.job).collect()
+    };
+    jobs.reverse();
+    assert_eq!(told(100).await, jobs, "the newest first");
+    assert_eq!((told(2).await, told(5).await), (jobs[..2].to_vec(), jobs[..5].to_vec()));
+    kit.store.prune(&Retention::default(), kit.now, 9).await.expect("finished jobs can be forgotten");
+    assert_eq!(told(100).await, jobs, "and none of these is too old to be kept");
 }
 
 // being told

@@ -1,7 +1,7 @@
 //! The columns of a batch of settlements, as `redrive.settle` takes them.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio_postgres::types::Type;
@@ -12,6 +12,8 @@ use super::super::codec::{as_i32, as_millis, only, tally_json};
 use super::super::database::Argument;
 use super::super::fault::Fault;
 use super::End;
+use super::again::GoesOn;
+use super::attempts::Attempts;
 use crate::clock::Timestamp;
 use crate::job::{Ending, Ledger, State};
 use crate::machine::Transition;
@@ -45,19 +47,6 @@ pub(super) struct Batch {
 struct Members {
     well: (Vec<i64>, Vec<i64>),
     badly: (Vec<i64>, Vec<i64>),
-}
-
-/// Those that are claimed again with their settlement.
-#[derive(Default)]
-struct GoesOn {
-    at: i64,
-    queues: BTreeSet<i32>,
-    places: HashSet<i64>,
-    seq: Vec<i64>,
-    fence: Vec<i32>,
-    failures: Vec<i32>,
-    delay: Vec<Option<i64>>,
-    expires: Vec<Option<i64>>,
 }
 
 /// Succeeded with nothing special.
@@ -103,20 +92,6 @@ struct Finals {
 
 /// Failures, crashes, snoozes, holds, interruptions, generation.
 type Counters = [Vec<i32>; 6];
-
-/// The attempts that did not succeed.
-#[derive(Default)]
-struct Attempts {
-    seq: Vec<i64>,
-    attempt: Vec<i32>,
-    started: Vec<i64>,
-    ended: Vec<i64>,
-    ending: Vec<&'static str>,
-    failure: Vec<Option<String>>,
-    fingerprint: Vec<Option<String>>,
-    rule: Vec<Option<String>>,
-    next: Vec<Option<i64>>,
-}
 
 #[derive(Default)]
 struct Notes {
@@ -175,8 +150,8 @@ impl Batch {
         let extras = job.extras();
         let expires = job.buried_with(&transition.ledger);
         if goes_on {
-            let next = self.go_on(*lease, queue, transition, *ended_at, expires);
-            self.remember(*lease, transition, (*started_at, *ended_at), next);
+            self.goes_on.add(*lease, queue, transition, *ended_at, expires);
+            self.attempts.add(*lease, transition, (*started_at, *ended_at));
         } else {
             self.write_down(
                 *lease,
@@ -205,7 +180,7 @@ impl Batch {
 
     /// Whether the job in this place is claimed again.
     pub(super) fn goes_on(&self, seq: i64) -> bool {
-        self.goes_on.places.contains(&seq)
+        self.goes_on.contains(seq)
     }
 
     pub(super) fn count_claim(&mut self, lease: Lease) {
@@ -227,10 +202,21 @@ impl Batch {
             known.iter().map(|lease| (lease.seq, as_i32(lease.attempt))).unzip();
         let first = as_i32(HISTORY_FIRST);
         let Batch { waits, finals, attempts, goes_on, .. } = self;
-        let again = self.again.as_ref().filter(|_| !goes_on.seq.is_empty());
+        let said = attempts.said();
+        let said_ending: Vec<&str> = said.iter().map(|said| said.ending).collect();
+        let said_failure: Vec<Option<&str>> = said.iter().map(|said| said.failure.as_deref()).collect();
+        let said_fingerprint: Vec<Option<&str>> =
+            said.iter().map(|said| said.fingerprint.as_deref()).collect();
+        let said_rule: Vec<Option<&str>> = said.iter().map(|said| said.rule.as_deref()).collect();
+        let again = self.again.as_ref().filter(|_| !goes_on.is_empty());
         let again_holder = again.map(|again| Uuid::from_u128(again.holder.0));
         let again = again.map(|again| Uuid::from_u128(again.claim.0));
         let again_queues: Vec<i32> = goes_on.queues.iter().copied().collect();
+        let (again_seqs, again_attempts, upto) = goes_on.in_a_row();
+        let fences: Vec<i32> = goes_on.stands().map(|stand| stand.fence).collect();
+        let failures: Vec<i32> = goes_on.stands().map(|stand| stand.failures).collect();
+        let delays: Vec<Option<i64>> = goes_on.stands().map(|stand| stand.delay).collect();
+        let expiries: Vec<Option<i64>> = goes_on.stands().map(|stand| stand.expires).collect();
         let mut arguments: Vec<Argument<'_>> = vec![
             (&lanes, Type::INT4_ARRAY),
             (&claims, Type::UUID_ARRAY),
@@ -274,11 +260,12 @@ impl Batch {
             (&attempts.attempt, Type::INT4_ARRAY),
             (&attempts.started, Type::INT8_ARRAY),
             (&attempts.ended, Type::INT8_ARRAY),
-            (&attempts.ending, Type::TEXT_ARRAY),
-            (&attempts.failure, Type::TEXT_ARRAY),
-            (&attempts.fingerprint, Type::TEXT_ARRAY),
-            (&attempts.rule, Type::TEXT_ARRAY),
             (&attempts.next, Type::INT8_ARRAY),
+            (&attempts.number, Type::INT4_ARRAY),
+            (&said_ending, Type::TEXT_ARRAY),
+            (&said_failure, Type::TEXT_ARRAY),
+            (&said_fingerprint, Type::TEXT_ARRAY),
+            (&said_rule, Type::TEXT_ARRAY),
             (&turn_queue, Type::INT4_ARRAY),
             (&turn_key, Type::TEXT_ARRAY),
             (&self.trims.0, Type::INT8_ARRAY),
@@ -302,11 +289,13 @@ impl Batch {
             (&again, Type::UUID),
             (&goes_on.at, Type::INT8),
             (&again_queues, Type::INT4_ARRAY),
-            (&goes_on.seq, Type::INT8_ARRAY),
-            (&goes_on.fence, Type::INT4_ARRAY),
-            (&goes_on.failures, Type::INT4_ARRAY),
-            (&goes_on.delay, Type::INT8_ARRAY),
-            (&goes_on.expires, Type::INT8_ARRAY),
+            (&again_seqs, Type::INT8_ARRAY),
+            (&again_attempts, Type::INT4_ARRAY),
+            (&upto, Type::INT4_ARRAY),
+            (&fences, Type::INT4_ARRAY),
+            (&failures, Type::INT4_ARRAY),
+            (&delays, Type::INT8_ARRAY),
+            (&expiries, Type::INT8_ARRAY),
         ];
         let Members { well, badly } = &self.members;
         if well.0.is_empty() && badly.0.is_empty() {
@@ -361,57 +350,13 @@ impl Batch {
         expires: Option<Timestamp>,
         key: Option<&str>,
     ) {
-        let next = self.write_state(lease, queue, transition, started_at, expires, key);
+        self.write_state(lease, queue, transition, started_at, expires, key);
         if transition.ending != Ending::Succeeded {
-            self.remember(lease, transition, (started_at, ended_at), next);
+            self.attempts.add(lease, transition, (started_at, ended_at));
         }
     }
 
-    /// Claims it again; says since when it is due.
-    fn go_on(
-        &mut self,
-        lease: Lease,
-        queue: i32,
-        transition: &Transition,
-        ended_at: Timestamp,
-        expires: Option<Timestamp>,
-    ) -> Option<i64> {
-        let goes_on = &mut self.goes_on;
-        goes_on.at = goes_on.at.max(ended_at.as_millis());
-        goes_on.queues.insert(queue);
-        goes_on.places.insert(lease.seq);
-        goes_on.seq.push(lease.seq);
-        goes_on.fence.push(as_i32(lease.attempt));
-        goes_on.failures.push(as_i32(transition.ledger.failures));
-        goes_on.delay.push(transition.delay.map(as_millis));
-        goes_on.expires.push(expires.map(Timestamp::as_millis));
-        match transition.state {
-            State::Waiting { due_at, .. } => Some(due_at.as_millis()),
-            _ => None,
-        }
-    }
-
-    fn remember(
-        &mut self,
-        lease: Lease,
-        transition: &Transition,
-        (started_at, ended_at): (Timestamp, Timestamp),
-        next: Option<i64>,
-    ) {
-        let attempts = &mut self.attempts;
-        attempts.seq.push(lease.seq);
-        attempts.attempt.push(as_i32(lease.attempt) + 1);
-        attempts.started.push(started_at.as_millis());
-        attempts.ended.push(ended_at.as_millis());
-        attempts.ending.push(transition.ending.as_str());
-        let failure = transition.failure.as_ref();
-        attempts.failure.push(failure.map(|f| serde_json::to_string(f).expect("a failure can be written")));
-        attempts.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
-        attempts.rule.push(transition.rule.as_deref().map(|text| clean(text).into_owned()));
-        attempts.next.push(next);
-    }
-
-    /// Where the job stands now; says when it is due again, if it is.
+    /// Where the job stands now.
     fn write_state(
         &mut self,
         lease: Lease,
@@ -420,7 +365,7 @@ impl Batch {
         started_at: Timestamp,
         expires: Option<Timestamp>,
         key: Option<&str>,
-    ) -> Option<i64> {
+    ) {
         let fence = as_i32(lease.attempt);
         let (at, why) = match &transition.state {
             State::Waiting { due_at, reason } => {
@@ -432,7 +377,7 @@ impl Batch {
                 waits.reason.push(reason.as_str());
                 waits.delay.push(transition.delay.map(as_millis));
                 waits.expires.push(expires.map(Timestamp::as_millis));
-                return Some(due_at.as_millis());
+                return;
             }
             State::Dead { at, why } => (*at, Some(why.as_str())),
             State::Succeeded { at } | State::Cancelled { at } | State::Running { since: at } => (*at, None),
@@ -450,7 +395,6 @@ impl Batch {
         finals.why.push(why);
         finals.fingerprint.push(transition.fingerprint.as_deref().map(|text| clean(text).into_owned()));
         finals.key.push(key.map(ToOwned::to_owned));
-        None
     }
 }
 
@@ -490,6 +434,6 @@ fn is_plain(settlement: &Settlement) -> bool {
 }
 
 /// The one character that PostgreSQL's text cannot hold must not keep an ending from being written.
-fn clean(text: &str) -> Cow<'_, str> {
+pub(super) fn clean(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { text.replace('\0', "\u{fffd}").into() } else { text.into() }
 }
