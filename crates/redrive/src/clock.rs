@@ -200,6 +200,14 @@ impl Clock {
         }
     }
 
+    /// What time it is, rounded up: a wait that is counted from here is never short.
+    pub fn now_rounded_up(&self) -> Timestamp {
+        match &self.0 {
+            Source::Followed(_) | Source::System(_) => self.now() + Duration::from_millis(1),
+            Source::Tokio { epoch, start } => *epoch + start.elapsed(),
+        }
+    }
+
     /// Returns when it is `at`, or a little before after a long wait: callers look at `now` again.
     pub async fn sleep_until(&self, at: Timestamp) {
         // An hour at most, so that a step of the wall clock is noticed.

@@ -400,7 +400,8 @@ impl Inner {
     /// The same under an id that is there already, of a kind that somebody knows.
     fn admit_as(&self, new: NewJob, id: JobId) -> Result<Admission> {
         let queue = self.queue(&new.queue)?;
-        machine::admit(new, queue, id, self.clock.now(), &mut id.rng(0))
+        let now = if new.is_to_wait() { self.clock.now_rounded_up() } else { self.clock.now() };
+        machine::admit(new, queue, id, now, &mut id.rng(0))
     }
 
     fn queue(&self, name: &str) -> Result<&Queue> {

@@ -55,7 +55,7 @@ impl Engine {
         loop {
             let started_at = inner.clock.now();
             let outcome = work(&typed).await.into_outcome();
-            let now = inner.clock.now();
+            let now = inner.clock.now_rounded_up();
             let job = &mut admission.job;
             if let Outcome::Done(output) = outcome {
                 return Ok(Attempted::Done { output, attempt: job.attempt() });

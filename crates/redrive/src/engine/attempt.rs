@@ -179,7 +179,7 @@ pub(super) async fn run(
     if stop.why() == Some(Why::Died) || inner.dies(Step::Ran) {
         return None;
     }
-    Some(settlement(lease, job, outcome, started_at, inner.clock.now()))
+    Some(settlement(lease, job, outcome, started_at, inner.clock.now_rounded_up()))
 }
 
 /// What the ending of an attempt asks the store to write.

@@ -140,8 +140,8 @@ impl Engine {
         outcome: Outcome,
         since: Timestamp,
     ) -> Result<Settled> {
-        let now = self.inner.clock.now();
-        let mut settlements = vec![attempt::settlement(lease, Arc::new(job), outcome, since, now)];
+        let ended_at = self.inner.clock.now_rounded_up();
+        let mut settlements = vec![attempt::settlement(lease, Arc::new(job), outcome, since, ended_at)];
         self.inner.learn(&mut settlements).await?;
         let settlements = Arc::new(settlements);
         let answers = self.inner.store.settle(settlements.clone()).await?;

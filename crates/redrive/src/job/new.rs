@@ -77,6 +77,11 @@ impl NewJob {
         }
     }
 
+    /// Whether some time is to pass from now on before it runs first.
+    pub(crate) fn is_to_wait(&self) -> bool {
+        matches!(self.when, When::After(_)) || self.origin == Origin::External
+    }
+
     /// Into this queue.
     pub fn queue(mut self, queue: &str) -> NewJob {
         self.queue = queue.into();

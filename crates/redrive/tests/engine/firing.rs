@@ -57,6 +57,32 @@ async fn a_job_enqueued_later_and_due_earlier_wakes_the_loop() {
     assert_eq!(starts.entries(), expected);
 }
 
+#[tokio::test(start_paused = true)]
+#[expect(clippy::disallowed_methods, reason = "a clock in whole milliseconds cannot see what is looked for")]
+async fn a_wait_that_is_counted_from_within_a_millisecond_is_not_short() {
+    let (builder, _) = paused();
+    let times = Diary::new();
+    let notes = times.clone();
+    let handler = move |_: Attempt<Task>| {
+        let notes = notes.clone();
+        async move {
+            notes.note(tokio::time::Instant::now());
+            tokio::time::advance(Duration::from_micros(500)).await;
+            notes.note(tokio::time::Instant::now());
+            Err::<(), _>(Failure::retry("not yet"))
+        }
+    };
+    let policy = Policy::fixed(millis(10)).attempts(3);
+    let engine = builder.queue(Queue::new("default").policy(policy)).handle(handler).build().unwrap();
+    let enqueued = tokio::time::Instant::now();
+    engine.enqueue(NewJob::from(task("soon")).after(millis(10))).await.unwrap();
+    engine.drain().await.unwrap();
+    let [first, ended, second, ended_again, third, _] = times.entries().try_into().unwrap();
+    for wait in [first - enqueued, second - ended, third - ended_again] {
+        assert!((millis(10)..=millis(12)).contains(&wait), "{wait:?}");
+    }
+}
+
 /// Runs a job that always fails, and says when its attempts started and what became of it.
 async fn starts_of(policy: Policy, jobs: usize) -> Vec<Vec<Timestamp>> {
     let (builder, clock) = paused();
