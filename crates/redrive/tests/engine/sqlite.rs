@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use redrive::testing::{CrashPlan, CrashPoint};
 use redrive::{
-    Attempt, Engine, Failure, Happening, NewJob, Policy, Queue, SqliteStore, StateName, millis, tx,
+    Attempt, Engine, Failure, Happening, Json, Lending, NewJob, Policy, Queue, SqliteStore, StateName, Store,
+    millis, mins, secs, tx,
 };
 use tokio::sync::Barrier;
 
@@ -147,4 +148,42 @@ async fn a_job_from_a_transaction_of_ones_own_keeps_the_failure_it_came_with_and
     let messages: Vec<_> =
         job.attempts.iter().map(|record| record.failure.clone().unwrap().message).collect();
     assert_eq!(messages, ["before it came here"]);
+}
+
+/// A job of a kind that nobody asks for wakes nobody: a server that takes jobs for workers elsewhere would look for its own
+/// each time. Whoever waits for it has it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn only_who_asks_for_a_kind_is_woken_by_its_jobs() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path().join("jobs.db")).await.unwrap());
+    let engine = Engine::on(store.clone()).handle(|_: Attempt<Task>| async {}).produce_any().build().unwrap();
+    let mail = || NewJob::of_kind("mail", Json::parse("{}").unwrap());
+    let mut events = engine.events();
+    let running = start(&engine);
+    engine.enqueue(task("own")).await.unwrap();
+    wait_for(&mut events, is_success).await;
+    let mut changes = store.changes();
+    changes.borrow_and_update();
+    // Whoever is woken by the first is so before the second is taken.
+    engine.enqueue(mail()).await.unwrap();
+    engine.enqueue(mail()).await.unwrap();
+    assert!(!changes.has_changed().unwrap(), "nobody has asked for it");
+    engine.enqueue(mail().deadline(engine.now() + mins(1))).await.unwrap();
+    let woken = tokio::time::timeout(secs(10), changes.changed()).await;
+    woken.expect("somebody has to see that its time is over").unwrap();
+    let worker = engine.join("worker", secs(60)).await.unwrap();
+    let asked =
+        |limit| Lending { worker, kinds: ["mail".into()].into(), queues: Vec::new(), limit, wait: secs(30) };
+    assert_eq!(engine.lease(&asked(10)).await.unwrap().len(), 3);
+    let waiting = tokio::spawn({
+        let (engine, asked) = (engine.clone(), asked(1));
+        async move { engine.lease(&asked).await }
+    });
+    tokio::time::sleep(millis(50)).await;
+    engine.enqueue(mail()).await.unwrap();
+    let leased = tokio::time::timeout(secs(10), waiting).await.expect("it was woken");
+    assert_eq!(leased.unwrap().unwrap().len(), 1);
+    engine.enqueue(task("own")).await.unwrap();
+    wait_for(&mut events, is_success).await;
+    running.stop().await.unwrap();
 }

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError};
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{CachedStatement, Connection, Row, params};
 
 use super::Fault;
 use super::codec::{Names, Standing, hex};
@@ -69,6 +69,19 @@ impl Found {
     }
 }
 
+/// Tells whether jobs are of the kinds that are asked for. The statement is looked up once for many of them.
+pub(super) struct Sorter<'a>(Option<(&'a Kinds, CachedStatement<'a>)>);
+
+impl Sorter<'_> {
+    pub(super) fn takes(&mut self, seq: i64) -> Result<bool, Fault> {
+        let Some((kinds, kind_of)) = &mut self.0 else { return Ok(true) };
+        Ok(kind_of.query_row([seq], |row| {
+            let kind = row.get_ref(0)?.as_str()?;
+            Ok(kinds.iter().any(|known| **known == *kind))
+        })?)
+    }
+}
+
 impl Core {
     pub(super) fn claim(&mut self, claim: &Claim, now: Timestamp) -> Result<Taken, Fault> {
         if !self.holders.contains_key(&claim.holder) {
@@ -76,6 +89,7 @@ impl Core {
                 .with_hint("register again under a new id")
                 .into());
         }
+        self.asks_for(&claim.kinds);
         if claim.ids.iter().any(|id| self.claims.contains_key(id)) {
             return self.claimed_before(claim, now);
         }
@@ -180,6 +194,7 @@ impl Core {
         let (mut due, mut turns) = (Vec::new(), Vec::new());
         {
             let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
+            let mut sorter = self.sorter(&taking.kinds)?;
             let mut statement = self.conn.prepare_cached(include_str!("claim_due.sql"))?;
             let mut rows =
                 statement.query(params![queue, priority, taking.now.as_millis(), cursor.0, cursor.1])?;
@@ -193,7 +208,7 @@ impl Core {
             {
                 let found = Found::read(row)?;
                 let place = (found.standing.due_at, found.seq());
-                if running.0.contains_key(&found.seq()) || !self.is_among(&taking.kinds, found.seq())? {
+                if running.0.contains_key(&found.seq()) || !sorter.takes(found.seq())? {
                     // It is being taken care of, or somebody else's.
                 } else if found.ordering_key.is_some()
                     || !turns.is_empty()
@@ -342,6 +357,7 @@ impl Core {
         let mut next = None;
         if !queue.paused {
             next = self.next_from_lines(id).map(Timestamp::as_millis);
+            let mut sorter = self.sorter(kinds)?;
             let mut statement = self.conn.prepare_cached(include_str!("next_due.sql"))?;
             for (priority, band) in queue.bands.iter().filter(|(_, band)| band.live > 0) {
                 let cursor = band.cursor(kinds);
@@ -349,7 +365,7 @@ impl Core {
                 while let Some(row) = rows.next()? {
                     let free = suspect || row.get::<_, u32>(2)? == 0;
                     let seq = row.get(1)?;
-                    if free && !running.0.contains_key(&seq) && self.is_among(kinds, seq)? {
+                    if free && !running.0.contains_key(&seq) && sorter.takes(seq)? {
                         next = next.into_iter().chain([row.get::<_, i64>(0)?]).min();
                         break;
                     }
@@ -368,13 +384,10 @@ impl Core {
         Ok(next.map(Timestamp::from_millis))
     }
 
-    pub(super) fn is_among(&self, kinds: &Option<Kinds>, seq: i64) -> Result<bool, Fault> {
-        let Some(kinds) = kinds else { return Ok(true) };
-        let mut statement = self.conn.prepare_cached("SELECT kind FROM redrive_jobs WHERE seq = ?1")?;
-        Ok(statement.query_row([seq], |row| {
-            let kind = row.get_ref(0)?.as_str()?;
-            Ok(kinds.iter().any(|known| **known == *kind))
-        })?)
+    /// How to tell whether a job is one of these kinds.
+    pub(super) fn sorter<'a>(&'a self, kinds: &'a Option<Kinds>) -> Result<Sorter<'a>, Fault> {
+        let kind_of = |kinds| Ok((kinds, self.conn.prepare_cached(include_str!("kind.sql"))?));
+        Ok(Sorter(kinds.as_ref().map(kind_of).transpose().map_err(Fault::Broken)?))
     }
 
     /// Claimed jobs turned out not to be what was written: they are set aside for a person, and never run.

@@ -3,7 +3,7 @@
 //! Everything in memory is derived from the database and can be rebuilt from it, which is what happens when a
 //! transaction fails and when someone else has written.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -41,6 +41,8 @@ pub(super) struct Core {
     pub(super) swept: i64,
     /// Whether something may have become claimable earlier than was last said.
     pub(super) woke: bool,
+    /// Which kinds have been asked for.
+    asked: BTreeSet<Option<Kinds>>,
     /// Whether a row was set aside, so that what is kept in memory must be counted again.
     pub(super) damaged: bool,
     noted: bool,
@@ -133,6 +135,8 @@ pub(super) struct Band {
 
 /// Whoever asks for ever other kinds has the scan begin at the front.
 const CURSORS_MAX: usize = 64;
+/// And is woken by every job.
+const ASKED_MAX: usize = 64;
 
 impl Band {
     /// The cursor must not be beyond a job that may be taken.
@@ -191,6 +195,7 @@ impl Core {
             seen: 0,
             swept: 0,
             woke: false,
+            asked: BTreeSet::new(),
             damaged: false,
             noted: false,
             held: false,
@@ -317,6 +322,22 @@ impl Core {
 
     pub(super) fn queue(&mut self, id: i64) -> &mut QueueState {
         self.queues.entry(id).or_default()
+    }
+
+    /// Somebody asks for these kinds, and may wait for more of them.
+    pub(super) fn asks_for(&mut self, kinds: &Option<Kinds>) {
+        if !self.asked.contains(kinds) {
+            let is_too_many = self.asked.len() >= ASKED_MAX;
+            self.asked.insert(if is_too_many { None } else { kinds.clone() });
+        }
+    }
+
+    /// A job of this kind has come that has no other time than its due time: whoever asks for other kinds alone has nothing
+    /// to do with it, and to be woken would cost them more than it costs to take the job.
+    pub(super) fn wake_for(&mut self, kind: &str) {
+        let includes = |kinds: &Kinds| kinds.iter().any(|known| **known == *kind);
+        self.woke |=
+            self.asked.is_empty() || self.asked.iter().any(|kinds| kinds.as_ref().is_none_or(includes));
     }
 
     /// A job is in the due scan at this place from now on.

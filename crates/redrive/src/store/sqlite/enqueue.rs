@@ -95,7 +95,10 @@ impl Core {
             state.admit(job.priority, due_at, seq);
             answers.push(Enqueued { id: job.id, how: How::Created });
         }
-        self.woke = true;
+        drop((insert_job, insert_live));
+        for run in jobs.chunk_by(|a, b| a.job.kind == b.job.kind) {
+            self.wake_for(&run[0].job.kind);
+        }
         Ok(())
     }
 

@@ -163,7 +163,7 @@ impl Core {
         let mut blocked = None;
         let mut left = false;
         for mut found in found {
-            if (found.is_suspect() && !taking.suspect) || !self.is_among(&taking.kinds, found.seq())? {
+            if (found.is_suspect() && !taking.suspect) || !self.sorter(&taking.kinds)?.takes(found.seq())? {
                 left = true;
                 continue;
             }

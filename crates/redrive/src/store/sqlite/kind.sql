@@ -1,0 +1,1 @@
+SELECT kind FROM redrive_jobs WHERE seq = ?1
