@@ -1,11 +1,12 @@
 //! The door: everything a request passes before it reaches a route.
 //!
-//! [`listen`] takes connections within limits; [`layers`] puts the guards around a router: sizes, the host it was meant
+//! [`bind`] takes an address and [`listen`] connections there, within limits; [`layers`] puts the guards around a router: sizes, the host it was meant
 //! for, pages of other sites, tokens, the body. A route finds [`Who`] in the request's extensions and asks
 //! `who.need(Scope::Operate)?`. Not here: routes, and what they answer.
 
 mod accept;
 mod authenticate;
+mod bind;
 mod body;
 mod connections;
 mod guard;
@@ -39,6 +40,7 @@ use crate::config::{Config, Limits};
 
 pub use self::accept::{Entrance, listen};
 pub use self::authenticate::Tokens;
+pub use self::bind::bind;
 pub(crate) use self::body::{JSON_DEPTH_MAX, is_too_deep};
 pub use self::guard::{HEADER_BYTES_MAX, HEADERS_MAX, Hosts, URL_BYTES_MAX};
 pub use self::opening::{EXIT_CONFIG, Entry, NotOpened, Opening, open};

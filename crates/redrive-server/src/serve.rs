@@ -82,8 +82,7 @@ impl Server {
         let api = Api::new(engine.clone(), parts);
         let router = api::router(api.clone());
         let router = door::layers(router, DoorConfig::new(&config, opening.entry, redrive::Clock::system()));
-        let listener = TcpListener::bind(config.listen)
-            .await
+        let listener = door::bind(config.listen)
             .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
         let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
         Ok(Server { config, engine, router, api, health, metrics, listener, tls, stop })
