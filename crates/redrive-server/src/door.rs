@@ -29,7 +29,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use http::header::{self, HeaderName};
@@ -104,8 +104,7 @@ pub fn layers(router: Router, config: DoorConfig) -> Router {
         Entry::Tokens(book) => Some(Arc::new(Tokens::new(book.clone()))),
     };
     let door = Arc::new(Door { config, tokens, ids: Ids::new() });
-    // The door has its own limit, and has read the body before an extractor could apply another.
-    router.layer((middleware::from_fn_with_state(door, pass), DefaultBodyLimit::disable()))
+    router.layer(middleware::from_fn_with_state(door, pass))
 }
 
 struct Door {

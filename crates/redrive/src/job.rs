@@ -125,6 +125,13 @@ impl Json {
     }
 }
 
+/// It is known to be one JSON value.
+impl From<&serde_json::value::RawValue> for Json {
+    fn from(raw: &serde_json::value::RawValue) -> Json {
+        Json(raw.get().into())
+    }
+}
+
 impl fmt::Debug for Json {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
@@ -141,8 +148,7 @@ impl Serialize for Json {
 
 impl<'de> Deserialize<'de> for Json {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Json, D::Error> {
-        let raw = Box::<serde_json::value::RawValue>::deserialize(deserializer)?;
-        Ok(Json::trusted(raw.get()))
+        Box::<serde_json::value::RawValue>::deserialize(deserializer).map(|raw| Json::from(&*raw))
     }
 }
 

@@ -163,7 +163,7 @@ pub(super) struct AuditForm {
 }
 
 /// Who asked for which change, newest first.
-#[utoipa::path(get, path = "/audit", operation_id = "listAudit", tag = "operations", params(AuditForm), responses(
+#[utoipa::path(get, path = "/api/v1/audit", operation_id = "listAudit", tag = "operations", params(AuditForm), responses(
     (status = 200, body = Envelope<PageView<AuditView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(

@@ -48,7 +48,7 @@ fn word(command: Command) -> &'static str {
 }
 
 /// Lets a waiting job run now.
-#[utoipa::path(post, path = "/jobs/{id}/retry", operation_id = "retryJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/retry", operation_id = "retryJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn retry(state: State<Api>, by: By, id: Path<JobId>) -> Answer<DetailView> {
@@ -56,7 +56,7 @@ pub(super) async fn retry(state: State<Api>, by: By, id: Path<JobId>) -> Answer<
 }
 
 /// Takes a job back, waiting or running.
-#[utoipa::path(post, path = "/jobs/{id}/cancel", operation_id = "cancelJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/cancel", operation_id = "cancelJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<DetailView> {
@@ -64,7 +64,7 @@ pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer
 }
 
 /// Brings a dead or cancelled job back: its counters restart, its history stays.
-#[utoipa::path(post, path = "/jobs/{id}/redrive", operation_id = "redriveJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/redrive", operation_id = "redriveJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn redrive(state: State<Api>, by: By, id: Path<JobId>) -> Answer<DetailView> {
@@ -80,7 +80,7 @@ pub(super) struct SnoozeForm {
 }
 
 /// Puts a waiting job off.
-#[utoipa::path(post, path = "/jobs/{id}/snooze", operation_id = "snoozeJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = SnoozeForm, responses(
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/snooze", operation_id = "snoozeJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = SnoozeForm, responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn snooze(
@@ -103,7 +103,7 @@ pub(super) struct RescheduleForm {
 }
 
 /// Lets a waiting job run at another time.
-#[utoipa::path(post, path = "/jobs/{id}/reschedule", operation_id = "rescheduleJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = RescheduleForm, responses(
+#[utoipa::path(post, path = "/api/v1/jobs/{id}/reschedule", operation_id = "rescheduleJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = RescheduleForm, responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn reschedule(
@@ -174,7 +174,7 @@ pub(super) struct BulkView {
 }
 
 /// Does something to all jobs that match and to which it can be done. Ask with `dryRun` first.
-#[utoipa::path(post, path = "/jobs/commands", operation_id = "commandJobs", tag = "jobs", request_body = BulkForm, responses(
+#[utoipa::path(post, path = "/api/v1/jobs/commands", operation_id = "commandJobs", tag = "jobs", request_body = BulkForm, responses(
     (status = 200, body = Envelope<BulkView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn by_filter(state: State<Api>, by: By, body: Body<BulkForm>) -> Answer<BulkView> {

@@ -12,7 +12,7 @@ use super::views::{JobView, PageView, last_error};
 use crate::door::{Scope, Who};
 
 /// Dead jobs, newest first.
-#[utoipa::path(get, path = "/dead", operation_id = "listDead", tag = "dead letters", params(ListForm), responses(
+#[utoipa::path(get, path = "/api/v1/dead", operation_id = "listDead", tag = "dead letters", params(ListForm), responses(
     (status = 200, body = Envelope<PageView<JobView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who, query: Query<ListForm>) -> Answer<PageView<JobView>> {
@@ -59,7 +59,7 @@ pub(super) struct GroupsForm {
 }
 
 /// Dead jobs by what they died of, the most frequent first.
-#[utoipa::path(get, path = "/dead/groups", operation_id = "listDeadGroups", tag = "dead letters", params(GroupsForm), responses(
+#[utoipa::path(get, path = "/api/v1/dead/groups", operation_id = "listDeadGroups", tag = "dead letters", params(GroupsForm), responses(
     (status = 200, body = Envelope<Vec<GroupView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn groups(state: State<Api>, who: Who, query: Query<GroupsForm>) -> Answer<Vec<GroupView>> {

@@ -154,7 +154,7 @@ fn checked(name: &str) -> Result<(), Refusal> {
 }
 
 /// All destinations that have something to say, by name. One that is well and not limited has nothing to say.
-#[utoipa::path(get, path = "/destinations", operation_id = "listDestinations", tag = "destinations", responses(
+#[utoipa::path(get, path = "/api/v1/destinations", operation_id = "listDestinations", tag = "destinations", responses(
     (status = 200, body = Envelope<Vec<DestinationView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<DestinationView>> {
@@ -166,7 +166,7 @@ pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<DestinationV
 }
 
 /// One destination: how it stands, as long as it has jobs, limits or something to say.
-#[utoipa::path(get, path = "/destinations/{name}", operation_id = "getDestination", tag = "destinations", params(("name" = String, Path)), responses(
+#[utoipa::path(get, path = "/api/v1/destinations/{name}", operation_id = "getDestination", tag = "destinations", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<DestinationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn get(state: State<Api>, who: Who, name: Path<String>) -> Answer<DestinationView> {
@@ -195,7 +195,7 @@ async fn say(api: &Api, by: &By, name: &str, what: &str, word: Word) -> Answer<D
 }
 
 /// Holds the jobs of a destination until it is resumed, on every server of the store. What runs may finish.
-#[utoipa::path(post, path = "/destinations/{name}/pause", operation_id = "pauseDestination", tag = "destinations", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/destinations/{name}/pause", operation_id = "pauseDestination", tag = "destinations", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<DestinationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn pause(state: State<Api>, by: By, name: Path<String>) -> Answer<DestinationView> {
@@ -203,7 +203,7 @@ pub(super) async fn pause(state: State<Api>, by: By, name: Path<String>) -> Answ
 }
 
 /// Ends a pause.
-#[utoipa::path(post, path = "/destinations/{name}/resume", operation_id = "resumeDestination", tag = "destinations", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/destinations/{name}/resume", operation_id = "resumeDestination", tag = "destinations", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<DestinationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn resume(state: State<Api>, by: By, name: Path<String>) -> Answer<DestinationView> {
@@ -211,7 +211,7 @@ pub(super) async fn resume(state: State<Api>, by: By, name: Path<String>) -> Ans
 }
 
 /// Says that a destination is there: what waits for it goes at once, in order, a few at first.
-#[utoipa::path(post, path = "/destinations/{name}/up", operation_id = "sayDestinationIsUp", tag = "destinations", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/destinations/{name}/up", operation_id = "sayDestinationIsUp", tag = "destinations", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<DestinationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn up(state: State<Api>, by: By, name: Path<String>) -> Answer<DestinationView> {
@@ -219,7 +219,7 @@ pub(super) async fn up(state: State<Api>, by: By, name: Path<String>) -> Answer<
 }
 
 /// Says that a destination is gone: its jobs are held, at no cost, until it is said to be there.
-#[utoipa::path(post, path = "/destinations/{name}/down", operation_id = "sayDestinationIsDown", tag = "destinations", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/destinations/{name}/down", operation_id = "sayDestinationIsDown", tag = "destinations", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<DestinationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn down(state: State<Api>, by: By, name: Path<String>) -> Answer<DestinationView> {
@@ -234,7 +234,7 @@ pub(super) struct RenewedView {
 }
 
 /// Says that a credential was renewed: jobs that were held because it was not accepted go again.
-#[utoipa::path(post, path = "/credentials/{name}/renewed", operation_id = "renewCredential", tag = "destinations", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/credentials/{name}/renewed", operation_id = "renewCredential", tag = "destinations", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<RenewedView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn renewed(state: State<Api>, by: By, name: Path<String>) -> Answer<RenewedView> {

@@ -40,7 +40,7 @@ pub(super) struct EditForm {
 }
 
 /// Corrects a job that waits, or is dead or cancelled and will be redriven.
-#[utoipa::path(patch, path = "/jobs/{id}", operation_id = "editJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = EditForm, responses(
+#[utoipa::path(patch, path = "/api/v1/jobs/{id}", operation_id = "editJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), request_body = EditForm, responses(
     (status = 200, body = Envelope<DetailView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn edit(
@@ -61,7 +61,7 @@ async fn edit_of(api: &Api, who: &Who, id: JobId, form: EditForm) -> Result<Edit
         Edit { priority: form.priority, labels: form.labels, by: who.name.clone(), ..Edit::default() };
     if let Some(payload) = form.payload {
         let job = find(api, id).await?.job;
-        let (payload, goes_to) = payload_of(api, &job.kind, payload.get())?;
+        let (payload, goes_to) = payload_of(api, &job.kind, &payload)?;
         // Where the job goes to was read off its URL, unless somebody said otherwise.
         let went_to = api.check_payload(&job.kind, job.payload.as_str()).unwrap_or_default();
         if job.extras().destination.as_deref() == went_to.as_deref() {

@@ -281,7 +281,7 @@ async fn hear(hub: Weak<Hub>) {
 }
 
 /// What happens, as it happens.
-#[utoipa::path(get, path = "/events", operation_id = "streamEvents", tag = "operations", responses(
+#[utoipa::path(get, path = "/api/v1/events", operation_id = "streamEvents", tag = "operations", responses(
     (status = 200, body = str, content_type = "text/event-stream", description = "Events `snapshot`, `jobs`, `destination` and `notice`"),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),

@@ -36,7 +36,7 @@ pub(super) struct StartedView {
 }
 
 /// Starts an execution. When this answers, all of its nodes are durable; if it is refused, nothing was created.
-#[utoipa::path(post, path = "/executions", operation_id = "startExecution", tag = "executions", params(IdempotencyForm), request_body = ExecutionForm, responses(
+#[utoipa::path(post, path = "/api/v1/executions", operation_id = "startExecution", tag = "executions", params(IdempotencyForm), request_body = ExecutionForm, responses(
     (status = 201, body = Envelope<StartedView>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -71,7 +71,7 @@ pub(super) struct ExecutionsForm {
 }
 
 /// Executions, newest first.
-#[utoipa::path(get, path = "/executions", operation_id = "listExecutions", tag = "executions", params(ExecutionsForm), responses(
+#[utoipa::path(get, path = "/api/v1/executions", operation_id = "listExecutions", tag = "executions", params(ExecutionsForm), responses(
     (status = 200, body = Envelope<PageView<ExecutionPageView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -123,7 +123,7 @@ fn is_dead(job: &redrive::Job) -> bool {
 }
 
 /// One execution with its nodes.
-#[utoipa::path(get, path = "/executions/{id}", operation_id = "getExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(get, path = "/api/v1/executions/{id}", operation_id = "getExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<ExecutionView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn get(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<ExecutionView> {
@@ -133,7 +133,7 @@ pub(super) async fn get(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<
 
 /// Starts a failed execution anew, with what it was started with. Answers with the new one; the same again with the same
 /// one.
-#[utoipa::path(post, path = "/executions/{id}/retry", operation_id = "retryExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/api/v1/executions/{id}/retry", operation_id = "retryExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<ExecutionView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn retry(state: State<Api>, by: By, id: Path<JobId>) -> Answer<ExecutionView> {
@@ -145,7 +145,7 @@ pub(super) async fn retry(state: State<Api>, by: By, id: Path<JobId>) -> Answer<
 }
 
 /// Takes an execution back, with all of its nodes.
-#[utoipa::path(post, path = "/executions/{id}/cancel", operation_id = "cancelExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/api/v1/executions/{id}/cancel", operation_id = "cancelExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<ExecutionView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<ExecutionView> {
@@ -157,7 +157,7 @@ pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer
 }
 
 /// Runs a node again, with its own data and what those before it left behind. The execution goes on where it stopped.
-#[utoipa::path(post, path = "/executions/{id}/nodes/{node}/retry", operation_id = "retryNode", tag = "executions", params(("id" = String, Path, format = "uuid"), ("node" = String, Path, description = "Its nodeId")), responses(
+#[utoipa::path(post, path = "/api/v1/executions/{id}/nodes/{node}/retry", operation_id = "retryNode", tag = "executions", params(("id" = String, Path, format = "uuid"), ("node" = String, Path, description = "Its nodeId")), responses(
     (status = 200, body = Envelope<ExecutionView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn retry_node(
@@ -181,7 +181,7 @@ pub(super) struct ForgottenView {
 }
 
 /// Forgets a finished execution, with all of its nodes.
-#[utoipa::path(delete, path = "/executions/{id}", operation_id = "deleteExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(delete, path = "/api/v1/executions/{id}", operation_id = "deleteExecution", tag = "executions", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<ForgottenView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn delete(state: State<Api>, by: By, id: Path<JobId>) -> Answer<ForgottenView> {

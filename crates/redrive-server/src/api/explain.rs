@@ -73,7 +73,7 @@ pub(super) struct StepView {
 }
 
 /// Why a job waits, until when, and what comes next.
-#[utoipa::path(get, path = "/jobs/{id}/explain", operation_id = "explainJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(get, path = "/api/v1/jobs/{id}/explain", operation_id = "explainJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<ExplainView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<ExplainView> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redrive::{Filter, JobId, Json, NewJob, OnConflict, Policy, StateName, Timestamp, span};
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -95,8 +95,8 @@ pub(super) struct JobForm {
 impl JobForm {
     /// The job, or what is wrong with it.
     pub(super) fn into_job(self, api: &Api) -> Result<NewJob, Refusal> {
-        let text = self.payload.as_ref().map_or("null", |payload| payload.get());
-        let (payload, goes_to) = payload_of(api, &self.kind, text)?;
+        let payload = self.payload.as_deref().unwrap_or(RawValue::NULL);
+        let (payload, goes_to) = payload_of(api, &self.kind, payload)?;
         let mut job = NewJob::of_kind(&self.kind, payload);
         let destination = self.destination.or(goes_to);
         if self.delay.is_some() && self.run_at.is_some() {
@@ -148,7 +148,12 @@ impl JobForm {
 }
 
 /// A payload that jobs of this kind can have, and whose health matters to them, where it says so.
-pub(super) fn payload_of(api: &Api, kind: &str, text: &str) -> Result<(Json, Option<String>), Refusal> {
+pub(super) fn payload_of(
+    api: &Api,
+    kind: &str,
+    payload: &RawValue,
+) -> Result<(Json, Option<String>), Refusal> {
+    let text = payload.get();
     if text.len() > api.inner.payload_bytes {
         let (is, may) = (text.len(), api.inner.payload_bytes);
         return Err(Refusal::new(
@@ -158,16 +163,63 @@ pub(super) fn payload_of(api: &Api, kind: &str, text: &str) -> Result<(Json, Opt
         )
         .hint("store the data elsewhere and put a reference into the payload"));
     }
-    let not_json = |error: serde_json::Error| {
-        invalid(format!("the payload is not JSON: {error}"), "send any JSON value")
-    };
-    // As a value, which refuses what is JSON by its letters but no value that anybody could read, such as 1e999.
-    serde_json::from_str::<Value>(text).map_err(not_json)?;
-    let payload = Json::parse(text).map_err(not_json)?;
+    serde_json::from_str::<Sound>(text)
+        .map_err(|error| invalid(format!("the payload is not JSON: {error}"), "send any JSON value"))?;
     let goes_to = api.check_payload(kind, text).map_err(|problem| {
         invalid(format!("the payload cannot be run: {problem}"), "correct it and send the job again")
     })?;
-    Ok((payload, goes_to))
+    Ok((payload.into(), goes_to))
+}
+
+/// JSON that is a value and not only written like one: 1e999 is none. It is looked at and not kept.
+struct Sound;
+
+impl<'de> Deserialize<'de> for Sound {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Sound, D::Error> {
+        d.deserialize_any(Sound)
+    }
+}
+
+impl<'de> Visitor<'de> for Sound {
+    type Value = Sound;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("any JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Sound, E> {
+        Ok(Sound)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Sound, A::Error> {
+        while entries.next_element::<Sound>()?.is_some() {}
+        Ok(Sound)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Sound, A::Error> {
+        while fields.next_entry::<Sound, Sound>()?.is_some() {}
+        Ok(Sound)
+    }
 }
 
 /// A policy by name or by value.
@@ -287,6 +339,34 @@ pub(super) fn span_in_query<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Du
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_like_a_value_and_is_none_is_refused() {
+        for text in [
+            "1e999",
+            "[1, -1e400]",
+            r#"{"a": {"b": 1e999}}"#,
+            r#""\ud800""#,
+            r#"{"\udc00": 1}"#,
+            "[1,]",
+            "nul",
+        ] {
+            assert!(serde_json::from_str::<Sound>(text).is_err(), "{text}");
+            assert!(serde_json::from_str::<Value>(text).is_err(), "{text}");
+        }
+        let sound = [
+            "null",
+            "true",
+            "-7",
+            "18446744073709551616",
+            "1.5e300",
+            r#""\u00e9\n""#,
+            r#"{"a":[{},"x",{"a":1,"a":2}]}"#,
+        ];
+        for text in sound {
+            assert!(serde_json::from_str::<Sound>(text).is_ok(), "{text}");
+        }
+    }
 
     #[test]
     fn whoever_sends_no_priority_is_told_what_one_is() {

@@ -31,7 +31,7 @@ async fn set(api: &Api, by: &By, held: bool) -> Answer<HeldView> {
 }
 
 /// Hands out nothing from now on, on every server of the store within a second. What runs may finish.
-#[utoipa::path(post, path = "/hold", operation_id = "holdAll", tag = "operations", responses(
+#[utoipa::path(post, path = "/api/v1/hold", operation_id = "holdAll", tag = "operations", responses(
     (status = 200, body = Envelope<HeldView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn hold(state: State<Api>, by: By) -> Answer<HeldView> {
@@ -39,7 +39,7 @@ pub(super) async fn hold(state: State<Api>, by: By) -> Answer<HeldView> {
 }
 
 /// Goes on after a hold, and after a restore.
-#[utoipa::path(post, path = "/resume", operation_id = "resumeAll", tag = "operations", responses(
+#[utoipa::path(post, path = "/api/v1/resume", operation_id = "resumeAll", tag = "operations", responses(
     (status = 200, body = Envelope<HeldView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn resume(state: State<Api>, by: By) -> Answer<HeldView> {

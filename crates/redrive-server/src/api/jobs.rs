@@ -63,7 +63,7 @@ impl EnqueuedView {
 }
 
 /// Puts a job in. When this answers, it is durable.
-#[utoipa::path(post, path = "/jobs", operation_id = "createJob", tag = "jobs", params(IdempotencyForm), request_body = JobForm, responses(
+#[utoipa::path(post, path = "/api/v1/jobs", operation_id = "createJob", tag = "jobs", params(IdempotencyForm), request_body = JobForm, responses(
     (status = 201, body = Envelope<EnqueuedView>, description = "It is new"),
     (status = 200, body = Envelope<EnqueuedView>, description = "One with its key was there already"),
     (status = "4XX", body = Refused),
@@ -132,7 +132,7 @@ impl From<Refusal> for EntryView {
 }
 
 /// Puts many jobs in, at most 1,000. Each is answered by itself, in the order they were sent.
-#[utoipa::path(post, path = "/jobs/bulk", operation_id = "createJobs", tag = "jobs", params(IdempotencyForm), request_body = Vec<JobForm>, responses(
+#[utoipa::path(post, path = "/api/v1/jobs/bulk", operation_id = "createJobs", tag = "jobs", params(IdempotencyForm), request_body = Vec<JobForm>, responses(
     (status = 200, body = Envelope<Vec<EntryView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -207,7 +207,7 @@ pub(super) struct WaitForm {
 }
 
 /// One job with its history.
-#[utoipa::path(get, path = "/jobs/{id}", operation_id = "getJob", tag = "jobs", params(("id" = String, Path, format = "uuid"), WaitForm), responses(
+#[utoipa::path(get, path = "/api/v1/jobs/{id}", operation_id = "getJob", tag = "jobs", params(("id" = String, Path, format = "uuid"), WaitForm), responses(
     (status = 200, body = Envelope<DetailView>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -318,7 +318,7 @@ pub(super) fn cursor(place: i64) -> String {
 }
 
 /// Jobs that match, newest first.
-#[utoipa::path(get, path = "/jobs", operation_id = "listJobs", tag = "jobs", params(ListForm), responses(
+#[utoipa::path(get, path = "/api/v1/jobs", operation_id = "listJobs", tag = "jobs", params(ListForm), responses(
     (status = 200, body = Envelope<PageView<JobView>>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -346,7 +346,7 @@ pub(super) async fn list_of(
 }
 
 /// Forgets a finished job.
-#[utoipa::path(delete, path = "/jobs/{id}", operation_id = "deleteJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(delete, path = "/api/v1/jobs/{id}", operation_id = "deleteJob", tag = "jobs", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<Deleted>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),

@@ -149,7 +149,7 @@ async fn rules(api: &Api) -> Result<Vec<RuleView>, Refusal> {
 }
 
 /// All limits, by pattern.
-#[utoipa::path(get, path = "/destinations/limits", operation_id = "listLimits", tag = "destinations", responses(
+#[utoipa::path(get, path = "/api/v1/destinations/limits", operation_id = "listLimits", tag = "destinations", responses(
     (status = 200, body = Envelope<Vec<RuleView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<RuleView>> {
@@ -158,7 +158,7 @@ pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<RuleView>> {
 }
 
 /// Limits the destinations that match, on every server of the store within a second. Replaces what was set for the pattern.
-#[utoipa::path(put, path = "/destinations/limits/{pattern}", operation_id = "setLimits", tag = "destinations", params(("pattern" = String, Path)), request_body = LimitsForm, responses(
+#[utoipa::path(put, path = "/api/v1/destinations/limits/{pattern}", operation_id = "setLimits", tag = "destinations", params(("pattern" = String, Path)), request_body = LimitsForm, responses(
     (status = 200, body = Envelope<RuleView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn set(
@@ -186,7 +186,7 @@ pub(super) struct UnsetView {
 }
 
 /// Takes back what was set for a pattern. What the configuration says for it holds again.
-#[utoipa::path(delete, path = "/destinations/limits/{pattern}", operation_id = "unsetLimits", tag = "destinations", params(("pattern" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/destinations/limits/{pattern}", operation_id = "unsetLimits", tag = "destinations", params(("pattern" = String, Path)), responses(
     (status = 200, body = Envelope<UnsetView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn unset(state: State<Api>, by: By, pattern: Path<String>) -> Answer<UnsetView> {

@@ -37,7 +37,7 @@ impl From<Notice> for NoticeView {
 }
 
 /// What somebody was to be told, newest first. As it happens, it is the event `notice` of the stream.
-#[utoipa::path(get, path = "/notices", operation_id = "listNotices", tag = "operations", params(GroupsForm), responses(
+#[utoipa::path(get, path = "/api/v1/notices", operation_id = "listNotices", tag = "operations", params(GroupsForm), responses(
     (status = 200, body = Envelope<Vec<NoticeView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who, query: Query<GroupsForm>) -> Answer<Vec<NoticeView>> {

@@ -192,7 +192,7 @@ async fn find(api: &Api, id: JobId) -> Result<OperationView, Refusal> {
 }
 
 /// Commands to many that were given to the background, newest first.
-#[utoipa::path(get, path = "/operations", operation_id = "listOperations", tag = "operations", responses(
+#[utoipa::path(get, path = "/api/v1/operations", operation_id = "listOperations", tag = "operations", responses(
     (status = 200, body = Envelope<Vec<OperationView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<OperationView>> {
@@ -201,7 +201,7 @@ pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<OperationVie
 }
 
 /// How far one is.
-#[utoipa::path(get, path = "/operations/{id}", operation_id = "getOperation", tag = "operations", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(get, path = "/api/v1/operations/{id}", operation_id = "getOperation", tag = "operations", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<OperationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn get(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<OperationView> {
@@ -210,7 +210,7 @@ pub(super) async fn get(state: State<Api>, who: Who, id: Path<JobId>) -> Answer<
 }
 
 /// Stops one after the part that it is at. What was done stays done.
-#[utoipa::path(post, path = "/operations/{id}/cancel", operation_id = "cancelOperation", tag = "operations", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/api/v1/operations/{id}/cancel", operation_id = "cancelOperation", tag = "operations", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<OperationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<OperationView> {

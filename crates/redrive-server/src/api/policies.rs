@@ -26,7 +26,7 @@ pub(super) struct PresetView {
 }
 
 /// The policies that have a name: those that are built in, and those of the configuration.
-#[utoipa::path(get, path = "/policies/presets", operation_id = "listPolicyPresets", tag = "policies", responses(
+#[utoipa::path(get, path = "/api/v1/policies/presets", operation_id = "listPolicyPresets", tag = "policies", responses(
     (status = 200, body = Envelope<Vec<PresetView>>), (status = "4XX", body = Refused),
 ))]
 pub(super) async fn presets(state: State<Api>, who: Who) -> Answer<Vec<PresetView>> {
@@ -82,7 +82,7 @@ pub(super) struct DelayView {
 }
 
 /// What a policy would do, to the millisecond.
-#[utoipa::path(post, path = "/policies/preview", operation_id = "previewPolicy", tag = "policies", request_body = PreviewForm, responses(
+#[utoipa::path(post, path = "/api/v1/policies/preview", operation_id = "previewPolicy", tag = "policies", request_body = PreviewForm, responses(
     (status = 200, body = Envelope<PreviewView>), (status = "4XX", body = Refused),
 ))]
 pub(super) async fn preview(state: State<Api>, who: Who, body: Body<PreviewForm>) -> Answer<PreviewView> {
@@ -134,7 +134,7 @@ pub(super) struct ClassView {
 }
 
 /// What a failure is taken for, and which rule says so.
-#[utoipa::path(post, path = "/classify", operation_id = "classifyFailure", tag = "policies", request_body = ClassifyForm, responses(
+#[utoipa::path(post, path = "/api/v1/classify", operation_id = "classifyFailure", tag = "policies", request_body = ClassifyForm, responses(
     (status = 200, body = Envelope<ClassView>), (status = "4XX", body = Refused),
 ))]
 pub(super) async fn classify(state: State<Api>, who: Who, body: Body<ClassifyForm>) -> Answer<ClassView> {

@@ -29,7 +29,7 @@ pub(super) struct QueueView {
 }
 
 /// All queues, with how many jobs are where.
-#[utoipa::path(get, path = "/queues", operation_id = "listQueues", tag = "queues", responses(
+#[utoipa::path(get, path = "/api/v1/queues", operation_id = "listQueues", tag = "queues", responses(
     (status = 200, body = Envelope<Vec<QueueView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<QueueView>> {
@@ -96,7 +96,7 @@ async fn set(api: &Api, by: &By, name: &str, paused: bool) -> Answer<QueueView> 
 }
 
 /// Stops handing out jobs of a queue, on every server of the store.
-#[utoipa::path(post, path = "/queues/{name}/pause", operation_id = "pauseQueue", tag = "queues", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/queues/{name}/pause", operation_id = "pauseQueue", tag = "queues", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<QueueView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn pause(state: State<Api>, by: By, name: Path<String>) -> Answer<QueueView> {
@@ -104,7 +104,7 @@ pub(super) async fn pause(state: State<Api>, by: By, name: Path<String>) -> Answ
 }
 
 /// Goes on handing out jobs of a queue.
-#[utoipa::path(post, path = "/queues/{name}/resume", operation_id = "resumeQueue", tag = "queues", params(("name" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/queues/{name}/resume", operation_id = "resumeQueue", tag = "queues", params(("name" = String, Path)), responses(
     (status = 200, body = Envelope<QueueView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn resume(state: State<Api>, by: By, name: Path<String>) -> Answer<QueueView> {

@@ -94,7 +94,7 @@ fn leading_code(text: &str) -> Option<&str> {
 }
 
 /// Queues a retry of something that failed outside.
-#[utoipa::path(post, path = "/retry", operation_id = "queueRetry", tag = "retry", request_body = RetryForm, responses(
+#[utoipa::path(post, path = "/api/v1/retry", operation_id = "queueRetry", tag = "retry", request_body = RetryForm, responses(
     (status = 201, body = Envelope<EnqueuedView>, description = "It is queued"),
     (status = 200, body = Envelope<EnqueuedView>, description = "It was queued already"),
     (status = "4XX", body = Refused),
@@ -210,7 +210,7 @@ fn is_retry(job: &Job) -> bool {
 }
 
 /// What waits to be tried again, the next one first.
-#[utoipa::path(get, path = "/retry/pending", operation_id = "listPendingRetries", tag = "retry", params(PendingForm), responses(
+#[utoipa::path(get, path = "/api/v1/retry/pending", operation_id = "listPendingRetries", tag = "retry", params(PendingForm), responses(
     (status = 200, body = Envelope<PendingView>),
     (status = "4XX", body = Refused),
     (status = 503, body = Refused),
@@ -246,7 +246,7 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
 }
 
 /// Tries something again at once.
-#[utoipa::path(post, path = "/retry/{id}/trigger", operation_id = "triggerRetry", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(post, path = "/api/v1/retry/{id}/trigger", operation_id = "triggerRetry", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<RetryView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn trigger(state: State<Api>, by: By, id: Path<JobId>) -> Answer<RetryView> {
@@ -271,7 +271,7 @@ async fn found(api: &Api, id: JobId) -> Result<redrive::JobDetail, Refusal> {
 }
 
 /// Gives a retry up.
-#[utoipa::path(delete, path = "/retry/{id}", operation_id = "cancelRetry", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
+#[utoipa::path(delete, path = "/api/v1/retry/{id}", operation_id = "cancelRetry", tag = "retry", params(("id" = String, Path, format = "uuid")), responses(
     (status = 200, body = Envelope<Cancelled>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn cancel(state: State<Api>, by: By, id: Path<JobId>) -> Answer<Cancelled> {

@@ -105,7 +105,7 @@ pub(super) struct DueView {
 }
 
 /// What has happened over time, and which retries are to come.
-#[utoipa::path(get, path = "/stats/series", operation_id = "getSeries", tag = "operations", params(SeriesForm), responses(
+#[utoipa::path(get, path = "/api/v1/stats/series", operation_id = "getSeries", tag = "operations", params(SeriesForm), responses(
     (status = 200, body = Envelope<SeriesView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn series(state: State<Api>, who: Who, query: Query<SeriesForm>) -> Answer<SeriesView> {

@@ -52,7 +52,7 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for AtCounter {
 }
 
 /// Who asks, and what they may do: with a token, with a session, or with nothing on loopback.
-#[utoipa::path(get, path = "/session", operation_id = "getSession", tag = "session", responses(
+#[utoipa::path(get, path = "/api/v1/session", operation_id = "getSession", tag = "session", responses(
     (status = 200, body = Envelope<SessionView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn get(who: Who) -> Answer<SessionView> {
@@ -60,7 +60,7 @@ pub(super) async fn get(who: Who) -> Answer<SessionView> {
 }
 
 /// Exchanges a token for a session, which comes as a cookie.
-#[utoipa::path(post, path = "/session", operation_id = "createSession", tag = "session", request_body = SessionForm, responses(
+#[utoipa::path(post, path = "/api/v1/session", operation_id = "createSession", tag = "session", request_body = SessionForm, responses(
     (status = 200, body = Envelope<SessionView>, description = "With `Set-Cookie: __Host-redrive`"),
     (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
@@ -80,7 +80,7 @@ pub(super) async fn create(
 }
 
 /// Ends the session of the cookie.
-#[utoipa::path(delete, path = "/session", operation_id = "deleteSession", tag = "session", responses(
+#[utoipa::path(delete, path = "/api/v1/session", operation_id = "deleteSession", tag = "session", responses(
     (status = 200, body = Envelope<Ended>, description = "The cookie is forgotten"),
     (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]

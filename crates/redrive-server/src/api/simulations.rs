@@ -176,7 +176,7 @@ impl SimulateForm {
 }
 
 /// What an outage would cost under a policy, beside what others do. The real engine on a virtual clock, in a small size.
-#[utoipa::path(post, path = "/policies/simulate", operation_id = "simulateOutage", tag = "policies", request_body = SimulateForm, responses(
+#[utoipa::path(post, path = "/api/v1/policies/simulate", operation_id = "simulateOutage", tag = "policies", request_body = SimulateForm, responses(
     (status = 200, body = Envelope<SimulationView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn simulate(

@@ -83,7 +83,7 @@ pub(super) async fn totals(api: &Api) -> Result<Totals, Refusal> {
 }
 
 /// How everything stands, and what has happened so far.
-#[utoipa::path(get, path = "/stats", operation_id = "getStats", tag = "operations", responses(
+#[utoipa::path(get, path = "/api/v1/stats", operation_id = "getStats", tag = "operations", responses(
     (status = 200, body = Envelope<StatsView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn stats(state: State<Api>, who: Who) -> Answer<StatsView> {
@@ -119,7 +119,7 @@ pub(super) struct ActivityForm {
 }
 
 /// What a person would want to have been told, newest first.
-#[utoipa::path(get, path = "/activity", operation_id = "listActivity", tag = "operations", params(ActivityForm), responses(
+#[utoipa::path(get, path = "/api/v1/activity", operation_id = "listActivity", tag = "operations", params(ActivityForm), responses(
     (status = 200, body = Envelope<Vec<ActivityView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn activity(

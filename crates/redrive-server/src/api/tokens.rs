@@ -73,7 +73,7 @@ fn book(api: &Api) -> StoreTokens {
 }
 
 /// Makes a token. It is shown once.
-#[utoipa::path(post, path = "/tokens", operation_id = "createToken", tag = "tokens", request_body = TokenForm, responses(
+#[utoipa::path(post, path = "/api/v1/tokens", operation_id = "createToken", tag = "tokens", request_body = TokenForm, responses(
     (status = 201, body = Envelope<NewTokenView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn create(state: State<Api>, by: By, body: Body<TokenForm>) -> Answer<NewTokenView> {
@@ -97,7 +97,7 @@ pub(super) async fn create(state: State<Api>, by: By, body: Body<TokenForm>) -> 
 }
 
 /// All tokens, the oldest first.
-#[utoipa::path(get, path = "/tokens", operation_id = "listTokens", tag = "tokens", responses(
+#[utoipa::path(get, path = "/api/v1/tokens", operation_id = "listTokens", tag = "tokens", responses(
     (status = 200, body = Envelope<Vec<TokenView>>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<TokenView>> {
@@ -107,7 +107,7 @@ pub(super) async fn list(state: State<Api>, who: Who) -> Answer<Vec<TokenView>> 
 }
 
 /// Makes a token worthless, on every server within a second.
-#[utoipa::path(delete, path = "/tokens/{keyId}", operation_id = "revokeToken", tag = "tokens", params(("keyId" = String, Path)), responses(
+#[utoipa::path(delete, path = "/api/v1/tokens/{keyId}", operation_id = "revokeToken", tag = "tokens", params(("keyId" = String, Path)), responses(
     (status = 200, body = Envelope<TokenView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn revoke(state: State<Api>, by: By, key_id: Path<String>) -> Answer<TokenView> {

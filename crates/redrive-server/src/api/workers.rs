@@ -80,7 +80,7 @@ pub(super) struct LeasedView {
 }
 
 /// Leases jobs, as soon as there are some.
-#[utoipa::path(post, path = "/workers/lease", operation_id = "leaseJobs", tag = "workers", request_body = LeaseForm, responses(
+#[utoipa::path(post, path = "/api/v1/workers/lease", operation_id = "leaseJobs", tag = "workers", request_body = LeaseForm, responses(
     (status = 200, body = Envelope<LeasesView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) -> Answer<LeasesView> {
@@ -188,7 +188,7 @@ pub(super) struct HeartbeatView {
 }
 
 /// Says that a worker is still there: it keeps everything it has leased, however much that is.
-#[utoipa::path(post, path = "/workers/heartbeat", operation_id = "sendHeartbeat", tag = "workers", request_body = HeartbeatForm, responses(
+#[utoipa::path(post, path = "/api/v1/workers/heartbeat", operation_id = "sendHeartbeat", tag = "workers", request_body = HeartbeatForm, responses(
     (status = 200, body = Envelope<HeartbeatView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn heartbeat(
@@ -283,7 +283,7 @@ pub(super) struct CompleteForm {
 }
 
 /// A leased job is done.
-#[utoipa::path(post, path = "/leases/{lease}/complete", operation_id = "completeLease", tag = "workers", params(("lease" = String, Path)), request_body = CompleteForm, responses(
+#[utoipa::path(post, path = "/api/v1/leases/{lease}/complete", operation_id = "completeLease", tag = "workers", params(("lease" = String, Path)), request_body = CompleteForm, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn complete(
@@ -358,7 +358,7 @@ impl FailForm {
 }
 
 /// A leased job failed. Its policy says whether and when it is tried again.
-#[utoipa::path(post, path = "/leases/{lease}/fail", operation_id = "failLease", tag = "workers", params(("lease" = String, Path)), request_body = FailForm, responses(
+#[utoipa::path(post, path = "/api/v1/leases/{lease}/fail", operation_id = "failLease", tag = "workers", params(("lease" = String, Path)), request_body = FailForm, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn fail(
@@ -379,7 +379,7 @@ pub(super) struct LaterForm {
 }
 
 /// A leased job is to be called again later; that is no failure.
-#[utoipa::path(post, path = "/leases/{lease}/snooze", operation_id = "snoozeLease", tag = "workers", params(("lease" = String, Path)), request_body = LaterForm, responses(
+#[utoipa::path(post, path = "/api/v1/leases/{lease}/snooze", operation_id = "snoozeLease", tag = "workers", params(("lease" = String, Path)), request_body = LaterForm, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn snooze(
@@ -392,7 +392,7 @@ pub(super) async fn snooze(
 }
 
 /// A leased job is given back at no cost: the worker shuts down.
-#[utoipa::path(post, path = "/leases/{lease}/release", operation_id = "releaseLease", tag = "workers", params(("lease" = String, Path)), responses(
+#[utoipa::path(post, path = "/api/v1/leases/{lease}/release", operation_id = "releaseLease", tag = "workers", params(("lease" = String, Path)), responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn release(state: State<Api>, who: Who, lease: Path<String>) -> Answer<ReportView> {
