@@ -37,11 +37,15 @@ impl JobId {
 
     /// The id of a part of something that has an id: of the same time, and always the same for the same place.
     pub(crate) fn within(whole: JobId, place: u32) -> JobId {
-        let ms = i64::try_from(whole.as_u128() >> 80).unwrap_or(0);
         // Its own attempts draw from numbers that grow from 0 on: these are far from them.
         let mut rng = whole.rng(u32::MAX - place);
         let count = u16::try_from(place & 0x0fff).unwrap_or(0);
-        JobId::new(Timestamp::from_millis(ms), count, &mut rng)
+        JobId::new(whole.made_at(), count, &mut rng)
+    }
+
+    /// When it was made.
+    pub(crate) fn made_at(self) -> Timestamp {
+        Timestamp::from_millis(i64::try_from(self.as_u128() >> 80).unwrap_or(0))
     }
 
     #[cfg(feature = "postgres")]

@@ -16,7 +16,7 @@ use kit::{Bench, at_once, begin, claim, end, ended, finish, ids, job, job_as, pu
 use redrive::{
     Again, Attempt, ClaimId, Claimed, Command, EXECUTION, Engine, ErrorKind, Failure, Filter, Happening,
     HolderId, How, JobId, Json, Limits, NewJob, Outcome, Payload, PostgresStore, Rate, Renewal, Report,
-    Rules, Seen, Settled, Settlement, State, StateName, Store as _, Word, millis, secs,
+    Rules, Seen, Settled, Settlement, State, StateName, Store as _, Word, days, millis, secs,
 };
 use redrive_testbed::{Cluster, Proxy};
 use serde::{Deserialize, Serialize};
@@ -916,6 +916,33 @@ async fn a_job_that_is_cancelled_while_the_last_before_it_ends_does_not_begin() 
     assert_eq!(end(cancelling).await, [last]);
     assert_eq!(end(settling).await, [Settled::Applied, Settled::Applied]);
     assert_eq!(state(&one, last).await, StateName::Cancelled);
+}
+
+/// «An instance remembers what it has settled itself; of what another has settled it knows nothing.» Nor is anything said by
+/// the day on which it was: a clock may have been wrong.
+#[tokio::test]
+async fn how_a_job_ended_is_told_by_every_instance_whatever_the_clock_said() {
+    let bench = Bench::new().await;
+    let (one, two) = (bench.store().await, bench.store().await);
+    register(&one, ONE).await;
+    register(&two, TWO).await;
+    let [_, a, b, c] = tied(&one).await;
+    let first = claim(&one, ONE, 1, &["mail"], 1).await.unwrap().jobs;
+    let second = claim(&two, TWO, 2, &["mail"], 1).await.unwrap().jobs;
+    assert_eq!(finish(&one, &first[0], Outcome::Done(Some("one".into()))).await, Settled::Applied);
+    let long_ago = two.clock().now() - days(3);
+    let ending = Arc::new(vec![ended(&second[0], Outcome::Done(Some("two".into())), long_ago)]);
+    assert_eq!(two.settle(ending).await.unwrap(), [Settled::Applied]);
+    for store in [one, two] {
+        let mut told: Vec<_> = store.ended(&[a, b, c]).await.unwrap();
+        told.sort_by_key(|ended| ended.id);
+        let told: Vec<_> = told
+            .iter()
+            .map(|ended| (ended.id, ended.state, ended.output.as_ref().unwrap().as_str()))
+            .collect();
+        let expected = [(a, StateName::Succeeded, r#""one""#), (b, StateName::Succeeded, r#""two""#)];
+        assert_eq!(told, expected);
+    }
 }
 
 /// A parent, and three that belong to it: the last comes after the two before.

@@ -150,9 +150,10 @@ BEGIN
     RETURN v_seqs;
 END $$;
 
--- How those of these jobs ended that are final. The places first, all at once: to join the days' tables with one job after
--- the other takes longer.
-CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE (id uuid, state text, output text) LANGUAGE plpgsql
+-- How those of these jobs ended that are final, of those that did not end badly only who ended in this time. The places
+-- first, all at once: to join the days' tables with one job after the other takes longer.
+CREATE FUNCTION redrive.ended(p_ids uuid[], p_from bigint, p_until bigint)
+RETURNS TABLE (id uuid, state text, output text) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
@@ -164,7 +165,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT d.id, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
-    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs)
+    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs) AND d.finished_at >= p_from AND d.finished_at < p_until
     UNION ALL
     SELECT d.id, 'dead', NULL FROM redrive.dead AS d WHERE d.seq = ANY (v_seqs);
 END $$;

@@ -895,7 +895,7 @@ BEGIN
     RETURN true;
 END $$;
 
-CREATE FUNCTION redrive.ended(p_ids uuid[]) RETURNS TABLE(id uuid, state text, output text)
+CREATE FUNCTION redrive.ended(p_ids uuid[], p_from bigint, p_until bigint) RETURNS TABLE(id uuid, state text, output text)
     LANGUAGE plpgsql
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
@@ -912,7 +912,7 @@ DECLARE
 BEGIN
     RETURN QUERY
     SELECT d.id, CASE WHEN d.cancelled THEN 'cancelled' ELSE 'succeeded' END, d.output
-    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs)
+    FROM redrive.done AS d WHERE d.seq = ANY (v_seqs) AND d.finished_at >= p_from AND d.finished_at < p_until
     UNION ALL
     SELECT d.id, 'dead', NULL FROM redrive.dead AS d WHERE d.seq = ANY (v_seqs);
 END $$;

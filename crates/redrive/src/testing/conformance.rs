@@ -196,6 +196,7 @@ macro_rules! conformance_cases {
                 the_same_call_sent_again_is_not_tied_again
                 what_an_unfinished_parent_may_ask_for_is_not_forgotten
                 how_jobs_ended_is_told_of_those_that_are_final
+                an_ending_that_was_deleted_is_not_told
             }
             next {
                 what_waited_for_a_success_is_claimed_with_it

@@ -1,1 +1,1 @@
-SELECT id, state, output FROM redrive.ended($1)
+SELECT id, state, output FROM redrive.ended($1, $2, $3)

@@ -79,6 +79,7 @@ impl Inner {
                     {
                         hand_on(settlements, &mut answers, self.begun(next).await?);
                     }
+                    self.endings.remember(settlements, &answers);
                     return Ok(answers);
                 }
                 Err(Fault::NotAgain(queues)) if queues.is_empty() => again = None,

@@ -33,6 +33,9 @@ impl Inner {
         now: Timestamp,
         entry: Option<&Audit>,
     ) -> Result<Vec<JobId>, Fault> {
+        if command == Command::Delete {
+            self.endings.forget();
+        }
         let mut done = Vec::new();
         let mut before = None;
         while done.len() < limit {

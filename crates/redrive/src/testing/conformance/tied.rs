@@ -289,3 +289,14 @@ pub async fn how_jobs_ended_is_told_of_those_that_are_final(store: Arc<dyn Store
         ended.iter().filter_map(|it| it.output.as_ref()).map(|json| json.as_str()).collect();
     assert_eq!(outputs, [r#""out""#]);
 }
+
+pub async fn an_ending_that_was_deleted_is_not_told(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let (_, [a, b, ..]) = put(&mut kit).await;
+    run(&mut kit, a, Outcome::Done(Some("out".into()))).await;
+    let held = kit.claim(9).await;
+    kit.end(&held[0], Outcome::Done(None)).await;
+    kit.steer(Command::Delete, a).await;
+    let ended = kit.store.ended(&[a, b]).await.expect("endings can be read");
+    assert_eq!(ended.iter().map(|it| it.id).collect::<Vec<_>>(), [b]);
+}
