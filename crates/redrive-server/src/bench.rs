@@ -147,12 +147,18 @@ impl<'o> Bench<'o> {
                 |store| self.runtime.block_on(over_http::enqueue(store, jobs)),
                 |store| self.runtime.block_on(measures::enqueue(store, Callers::Many, jobs)),
             ),
-            Measure::HttpExecute => self.pairs(
-                &name,
-                |store| self.runtime.block_on(over_http::execute(store, jobs)),
-                |_| self.runtime.block_on(over_http::call(jobs)),
-            ),
+            Measure::HttpExecute => self.execute(&name, 64),
+            Measure::HttpExecute256 => self.execute(&name, 256),
         }
+    }
+
+    fn execute(&self, name: &str, at_once: u64) -> Result<Values> {
+        let jobs = self.options.jobs;
+        self.pairs(
+            name,
+            |store| self.runtime.block_on(over_http::execute(store, jobs, at_once)),
+            |_| self.runtime.block_on(over_http::call(jobs, at_once)),
+        )
     }
 
     fn enqueue(&self, name: &str, callers: Callers, jobs: u64) -> Result<Values> {

@@ -313,6 +313,9 @@ pub(crate) enum Measure {
     HttpEnqueue,
     /// HTTP jobs through the server, 64 at once, beside the same client in a bare loop.
     HttpExecute,
+    /// The same, 256 at once.
+    #[value(name = "http_execute_256")]
+    HttpExecute256,
 }
 
 impl Measure {
@@ -328,7 +331,7 @@ impl Measure {
 
     /// Whether it is of the server.
     pub(crate) fn is_over_http(self) -> bool {
-        matches!(self, Measure::HttpEnqueue | Measure::HttpExecute)
+        matches!(self, Measure::HttpEnqueue | Measure::HttpExecute | Measure::HttpExecute256)
     }
 
     /// The name on the command line and in the report.

@@ -102,7 +102,7 @@ fn jobs_of_next_month_are_left_alone_by_a_drain() {
 #[test]
 fn the_server_is_measured_as_a_process_that_takes_and_sends_every_job() {
     let results = results(&["--http", "--jobs", "200", "--rounds", "1", "--json"]);
-    assert_eq!(names(&results), ["http_enqueue", "http_execute"]);
+    assert_eq!(names(&results), ["http_enqueue", "http_execute", "http_execute_256"]);
     for result in &results {
         assert!(result["ratio"].as_f64().unwrap() > 0.0, "{result}");
     }

@@ -14,6 +14,7 @@ use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::TokioIo;
 use redrive::{Engine, Json, NewJob, Payload as _};
+use redrive_server::door;
 use redrive_server::egress::{self, Allow, Egress, EgressPolicy};
 use redrive_server::executor::HttpExecutor;
 use redrive_server::remote::Remote;
@@ -40,11 +41,11 @@ struct Serving {
 }
 
 impl Serving {
-    /// Returns when it serves.
-    async fn start(store: &StoreUrl) -> Result<Serving> {
+    /// With so many places. Returns when it serves.
+    async fn start(store: &StoreUrl, places: u64) -> Result<Serving> {
         let folder = tempfile::tempdir()?;
         let config = folder.path().join("redrive.toml");
-        std::fs::write(&config, format!("[queues.default]\nconcurrency = {CALLERS}\n"))?;
+        std::fs::write(&config, format!("[queues.default]\nconcurrency = {places}\n"))?;
         let mut child = Command::new(std::env::current_exe().context("cannot find this program")?)
             .args([
                 "serve",
@@ -102,7 +103,7 @@ impl Serving {
 
 /// Jobs per second that come in by `POST /jobs` on 64 connections that stay open.
 pub(crate) async fn enqueue(store: &StoreUrl, jobs: u64) -> Result<f64> {
-    let serving = Serving::start(store).await?;
+    let serving = Serving::start(store, CALLERS).await?;
     let began = stopwatch::now();
     let mut tasks = JoinSet::new();
     for caller in 0..CALLERS {
@@ -193,7 +194,7 @@ impl Target {
 
 /// In the process of its own: says where it listens, and takes until its input ends.
 pub(crate) async fn target() -> Result<()> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let listener = door::bind(SocketAddr::from(([127, 0, 0, 1], 0)))?;
     out::answer(&listener.local_addr()?.to_string());
     let told_to_end = || std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
     tokio::select! {
@@ -229,12 +230,12 @@ async fn take_all(listener: TcpListener) {
     }
 }
 
-/// HTTP jobs per second that the server carries out, 64 at once.
-pub(crate) async fn execute(store: &StoreUrl, jobs: u64) -> Result<f64> {
+/// HTTP jobs per second that the server carries out, so many at once.
+pub(crate) async fn execute(store: &StoreUrl, jobs: u64, at_once: u64) -> Result<f64> {
     const LOOK_EVERY: Duration = Duration::from_millis(10);
     let target = Target::start().await?;
     fill(store, &target.url(), jobs).await?;
-    let serving = Serving::start(store).await?;
+    let serving = Serving::start(store, at_once).await?;
     let began = stopwatch::now();
     serving.ask(Request::post("/api/v1/resume")).await?;
     // The server is not asked before it may be so: an answer takes of what is measured.
@@ -268,17 +269,17 @@ fn job(url: &str, number: u64) -> Result<NewJob> {
     Ok(NewJob::of_kind("http", Json::parse(&payload)?).destination(destination))
 }
 
-/// Requests per second of the same client in a bare loop, 64 at once.
-pub(crate) async fn call(jobs: u64) -> Result<f64> {
+/// Requests per second of the same client in a bare loop, so many at once.
+pub(crate) async fn call(jobs: u64, at_once: u64) -> Result<f64> {
     let target = Target::start().await?;
     let allow: Allow = "127.0.0.0/8".parse().map_err(|error| anyhow!("{error}"))?;
     let egress = Egress::new(EgressPolicy { allow: vec![allow] });
     let began = stopwatch::now();
     let mut tasks = JoinSet::new();
-    for caller in 0..CALLERS {
+    for caller in 0..at_once {
         let (egress, url) = (egress.clone(), target.url());
         tasks.spawn(async move {
-            for number in (caller..jobs).step_by(usize::try_from(CALLERS)?) {
+            for number in (caller..jobs).step_by(usize::try_from(at_once)?) {
                 let mut request =
                     egress::Request::new(Method::POST, &url).map_err(|error| anyhow!("{error}"))?;
                 request.body = Bytes::from(serde_json::to_vec(&Parcel::new(number))?);
