@@ -182,7 +182,9 @@ impl Inner {
 
     /// Tells the store what attempts showed of their destinations. What is a destination's fault costs its job nothing.
     pub(super) async fn learn(&self, settlements: &mut [Settlement]) -> Result<()> {
-        let now = self.clock.now();
+        // Nothing is learned of an attempt before it has ended, and that is rounded up.
+        let ended_at = settlements.iter().map(|settlement| settlement.ended_at);
+        let now = ended_at.fold(self.clock.now(), Timestamp::max);
         let mut seen: Vec<usize> = Vec::new();
         let mut reports: Vec<Report> = Vec::new();
         for (index, settlement) in settlements.iter().enumerate() {
