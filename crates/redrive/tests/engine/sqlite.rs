@@ -175,14 +175,12 @@ async fn only_who_asks_for_a_kind_is_woken_by_its_jobs() {
     let asked =
         |limit| Lending { worker, kinds: ["mail".into()].into(), queues: Vec::new(), limit, wait: secs(30) };
     assert_eq!(engine.lease(&asked(10)).await.unwrap().len(), 3);
-    let waiting = tokio::spawn({
-        let (engine, asked) = (engine.clone(), asked(1));
-        async move { engine.lease(&asked).await }
-    });
-    tokio::time::sleep(millis(50)).await;
-    engine.enqueue(mail()).await.unwrap();
-    let leased = tokio::time::timeout(secs(10), waiting).await.expect("it was woken");
-    assert_eq!(leased.unwrap().unwrap().len(), 1);
+    // In this order: it has found nothing when the job comes.
+    let asked = asked(1);
+    let both = async { tokio::join!(biased; engine.lease(&asked), engine.enqueue(mail())) };
+    let (leased, put) = tokio::time::timeout(secs(10), both).await.expect("it was woken");
+    put.unwrap();
+    assert_eq!(leased.unwrap().len(), 1);
     engine.enqueue(task("own")).await.unwrap();
     wait_for(&mut events, is_success).await;
     running.stop().await.unwrap();
