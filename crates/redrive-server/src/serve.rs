@@ -144,11 +144,14 @@ impl Server {
             stopped.wait_for(|stop| *stop).await.map(|_| ()).unwrap_or(());
         };
         // Whatever ends first ends the others.
-        let worked = async {
-            let worked = engine.run(stopping(stopped.clone())).await;
-            stop.send_replace(true);
+        // The engine's loop is a task of its own: it is woken thousands of times a second, and the others need not be.
+        let until = stopping(stopped.clone());
+        let (working, on_loop_end) = (engine.clone(), stop.clone());
+        let worked = tokio::spawn(async move {
+            let worked = working.run(until).await;
+            on_loop_end.send_replace(true);
             worked
-        };
+        });
         let listened = async {
             let until = stopping(stopped.clone());
             let listened = door::listen(entrance, router, &config.limits, config.grace, until).await;
@@ -172,7 +175,7 @@ impl Server {
             }
         };
         let (worked, listened, (), ()) = tokio::join!(worked, listened, told, noticed);
-        worked?;
+        worked.context("the engine's loop panicked")??;
         Ok(listened?)
     }
 }
