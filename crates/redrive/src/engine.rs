@@ -9,6 +9,7 @@ mod destinations;
 mod handler;
 mod observe;
 mod operate;
+mod places;
 mod remote;
 mod settling;
 mod shift;

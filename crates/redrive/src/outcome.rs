@@ -22,7 +22,7 @@ pub enum Outcome {
     Failed(Failure),
     /// The lease ran out: whoever ran it crashed, hung or lost the store.
     Lost,
-    /// A shutdown interrupted it. Costs the job nothing.
+    /// A shutdown interrupted it, or it was given back before it began. Costs the job nothing.
     Interrupted,
     /// Nobody here knows this kind of job.
     Unhandled,

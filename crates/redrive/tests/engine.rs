@@ -6,6 +6,7 @@
 mod engine {
     mod crashes;
     mod destinations;
+    mod early;
     mod endings;
     mod firing;
     mod inline;

@@ -156,7 +156,10 @@ pub(super) async fn run(
     }
     let started_at = inner.clock.now();
     let job = Arc::new(job);
-    let outcome = if job.expires_at().is_some_and(|over| over <= started_at) {
+    // It may have waited for its place until now.
+    let outcome = if stop.why().is_some() {
+        Outcome::Interrupted
+    } else if job.expires_at().is_some_and(|over| over <= started_at) {
         Outcome::Expired
     } else if let Some(held) = inner.held_back(&job).await {
         held

@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 
@@ -12,6 +13,8 @@ use crate::store::{Again, Lease, Settled, Settlement};
 
 /// Settlements of one transaction.
 const SETTLE_MAX: usize = 4_096;
+/// How long a few endings wait for a transaction to go with.
+const GATHER: Duration = Duration::from_millis(8);
 /// How often in a row a place is kept for what follows at once. Then others that wait have their turn.
 const AGAIN_MAX: u32 = 3;
 
@@ -20,11 +23,12 @@ const AGAIN_MAX: u32 = 3;
 pub(super) async fn run(desk: Arc<Desk>, tray: usize) {
     let tray = &desk.trays[tray];
     loop {
-        let ended = tray.take(&desk.settling);
-        if ended.is_empty() {
+        if tray.ended().all.is_empty() {
             tray.filled.notified().await;
             continue;
         }
+        desk.gather(tray).await;
+        let ended = tray.take(&desk.settling);
         let (mut batch, seats) = desk.batch(ended);
         let mut pause = RETRY_FIRST;
         while let Err(error) = desk.inner.learn(&mut batch).await {
@@ -61,25 +65,56 @@ pub(super) async fn run(desk: Arc<Desk>, tray: usize) {
 }
 
 /// What waits to be settled.
-#[derive(Default)]
 pub(super) struct Tray {
-    ended: Mutex<Vec<Ended>>,
+    ended: Mutex<Pile>,
     filled: Notify,
+    /// How many are worth a transaction of their own.
+    batch: usize,
     /// How many run or wait that are settled from here.
     pub(super) load: AtomicUsize,
 }
 
+#[derive(Default)]
+struct Pile {
+    all: Vec<Ended>,
+    /// Whether one of them is waited for.
+    urgent: bool,
+}
+
 impl Tray {
-    fn ended(&self) -> MutexGuard<'_, Vec<Ended>> {
+    pub(super) fn new(batch: usize) -> Tray {
+        Tray { ended: Mutex::default(), filled: Notify::new(), batch, load: AtomicUsize::new(0) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.is_full_with(&self.ended())
+    }
+
+    fn is_full_with(&self, pile: &Pile) -> bool {
+        pile.urgent || pile.all.len() >= self.batch
+    }
+
+    fn ended(&self) -> MutexGuard<'_, Pile> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, ended: Ended) {
+        let mut pile = self.ended();
+        pile.urgent |= ended.settlement.is_waited_for();
+        pile.all.push(ended);
+        // Whoever waits for the first, or for enough, need not hear of those in between.
+        if pile.all.len() == 1 || self.is_full_with(&pile) {
+            self.filled.notify_one();
+        }
     }
 
     /// Takes what one transaction settles. At no moment does it look as if nothing were left to do.
     fn take(&self, settling: &AtomicUsize) -> Vec<Ended> {
-        let mut ended = self.ended();
-        let take = ended.len().min(SETTLE_MAX);
+        let mut pile = self.ended();
+        let take = pile.all.len().min(SETTLE_MAX);
         settling.fetch_add(take, Ordering::AcqRel);
-        ended.drain(..take).collect()
+        pile.urgent &= take < pile.all.len();
+        pile.all.drain(..take).collect()
     }
 }
 
@@ -101,27 +136,47 @@ impl Desk {
     /// What has ended and is not yet written down.
     pub(super) fn unsettled(&self) -> usize {
         // In this order: what is taken from a tray meanwhile is counted twice, and not never.
-        let waiting: usize = self.trays.iter().map(|tray| tray.ended().len()).sum();
+        let waiting: usize = self.trays.iter().map(|tray| tray.ended().all.len()).sum();
         waiting + self.settling.load(Ordering::Acquire)
     }
 
-    pub(super) fn finished(&self, lease: Lease, seat: Seat, settlement: Option<Settlement>) {
+    pub(super) fn finished(self: &Arc<Desk>, lease: Lease, seat: Seat, settlement: Option<Settlement>) {
         let goes_on = seat.kept < AGAIN_MAX && !self.closing.load(Ordering::Acquire);
         let kept = settlement
             .as_ref()
             .filter(|settlement| goes_on && (settlement.is_due_again() || settlement.lets_others_go()))
             .map(|_| seat);
+        let failed = settlement.as_ref().and_then(Settlement::failed_at);
         // In this order: at no moment does it look as if nothing were left to do.
         if let Some(settlement) = settlement {
-            let tray = &self.trays[seat.tray];
-            tray.ended().push(Ended { settlement, kept });
-            tray.filled.notify_one();
+            self.trays[seat.tray].put(Ended { settlement, kept });
         }
         self.running().remove(&(lease.seq, lease.claim));
+        if let Some(destination) = failed {
+            // Whether it still takes calls is asked before the next one, when this failure is written.
+            self.send_away(|job| job.extras().destination.as_ref() == Some(&destination));
+        }
         if kept.is_none() {
             self.stand_up(seat);
         }
-        self.ended.notify_one();
+    }
+
+    /// While others wait for a place a claim is not far, and one transaction does for both: what has ended well
+    /// and is waited for by nobody goes with it.
+    async fn gather(&self, tray: &Tray) {
+        // Where several settle at once, claims are written beside them.
+        if self.trays.len() > 1 {
+            return;
+        }
+        let clock = &self.inner.clock;
+        let over = clock.now() + GATHER;
+        while !tray.is_full() && self.has_early() {
+            tokio::select! { biased;
+                () = self.claiming.notified() => return,
+                () = tray.filled.notified() => {}
+                () = clock.sleep_until(over) => return,
+            }
+        }
     }
 
     /// What to settle in one call, with the seats that were kept. All that go on share one new claim, and all that others

@@ -9,19 +9,19 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use super::attempt::{self, Stop, Why};
+use super::places::{self, Left, Places};
 use super::settling::{self, Seat, Tray};
 use super::{Inner, destinations, upkeep};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Job, JobId};
+use crate::outcome::Outcome;
 use crate::store::{Claim, ClaimId, HolderId, Lease, Want};
 
 /// A store that does not answer is asked again after this, and then more and more rarely.
 pub(super) const RETRY_FIRST: Duration = Duration::from_millis(50);
 /// The longest pause between two tries of our own bookkeeping.
 pub(super) const RETRY_MAX: Duration = Duration::from_secs(5);
-/// A claim asks for this many at least, if so many places are free.
-const CLAIM_MIN: usize = 64;
 /// Jobs of a limited destination are claimed this long before their turn: then it matters little how long a claim takes,
 /// and what a destination says meanwhile is still obeyed soon.
 const AHEAD: Duration = Duration::from_millis(100);
@@ -50,7 +50,7 @@ type RunningHere = BTreeMap<(i64, ClaimId), (Lease, Arc<Stop>)>;
 pub(super) struct Desk {
     pub(super) inner: Arc<Inner>,
     pub(super) holder: Mutex<Holding>,
-    queues: Vec<Place>,
+    queues: Vec<Places<Start>>,
     /// By place and claim: a job whose lease was lost may be claimed again here while its old attempt still ends. In
     /// order, so that what is stopped together is stopped in the same order in every run of a simulated world.
     running: Mutex<RunningHere>,
@@ -58,6 +58,8 @@ pub(super) struct Desk {
     pub(super) trays: Vec<Tray>,
     /// Settlements that are with the store.
     pub(super) settling: AtomicUsize,
+    /// A claim goes to the store.
+    pub(super) claiming: Notify,
     /// Something ended: a place is free, or a settlement is written.
     pub(super) ended: Notify,
     /// Something runs after nothing did: from now on the lease must be renewed in time.
@@ -88,13 +90,6 @@ pub(super) struct Start {
     turn: Option<Timestamp>,
 }
 
-struct Place {
-    name: Arc<str>,
-    total: usize,
-    taken: AtomicUsize,
-    on_retry: crate::queue::OnRetry,
-}
-
 /// What the loop waits for next.
 pub(super) struct Next {
     /// When something will be due. Now, if something may be that could not be asked for: an ending comes first.
@@ -108,17 +103,9 @@ pub(super) struct Next {
 
 impl Shift {
     pub(super) async fn begin(inner: Arc<Inner>) -> Result<Shift> {
-        let queues = inner
-            .queues
-            .values()
-            .map(|queue| Place {
-                name: queue.name.clone(),
-                total: queue.concurrency,
-                taken: AtomicUsize::new(0),
-                on_retry: queue.on_retry,
-            })
-            .collect();
-        let trays: Vec<Tray> = (0..inner.store.settlers().max(1)).map(|_| Tray::default()).collect();
+        let queues: Vec<Places<Start>> = inner.queues.values().map(Places::of).collect();
+        let batch = queues.iter().map(Places::batch).min().unwrap_or(1);
+        let trays: Vec<Tray> = (0..inner.store.settlers().max(1)).map(|_| Tray::new(batch)).collect();
         let id = inner.new_holder();
         let now = inner.clock.now();
         inner.store.register(id, &inner.name, now + inner.lease).await?;
@@ -130,6 +117,7 @@ impl Shift {
             suspect: AtomicBool::new(false),
             trays,
             settling: AtomicUsize::new(0),
+            claiming: Notify::new(),
             ended: Notify::new(),
             busy: Notify::new(),
             look: Notify::new(),
@@ -155,12 +143,14 @@ impl Shift {
     pub(super) async fn claim(&mut self) -> Next {
         let mut quiet = self.is_idle();
         let desk = &self.desk;
+        desk.give_back(desk.queues.iter().flat_map(|places| places.impatient(desk.inner.clock.now())));
         let mut ready = Vec::new();
         loop {
             let wants = desk.wants();
             if wants.is_empty() {
                 desk.start_all(ready);
-                return Next { due: Some(desk.inner.clock.now()), look_at: Timestamp::MAX, quiet: false };
+                let look_at = desk.patient_until();
+                return Next { due: Some(desk.inner.clock.now()), look_at, quiet: false };
             }
             let holder = desk.lease().await;
             let suspect = !desk.suspect.load(Ordering::Acquire);
@@ -174,6 +164,7 @@ impl Shift {
             self.unanswered = Some((holder, ids));
             let kinds = desk.inner.kinds.clone();
             let claim = Claim { holder, ids, wants, suspect, kinds, ahead: AHEAD };
+            desk.claiming.notify_waiters();
             let claiming = desk.inner.store.claim(claim, desk.inner.clock.now());
             let starting = async { desk.start_all(std::mem::take(&mut ready)) };
             match tokio::join!(biased; claiming, starting).0 {
@@ -190,12 +181,12 @@ impl Shift {
                     let tray = desk.freest_tray();
                     let start = |(lease, job): (Lease, Job)| {
                         let turn = claimed.turns.get(&lease.seq).copied();
-                        Start { turn, ..desk.take_place(lease, job, tray) }
+                        desk.take_place(lease, job, tray, turn)
                     };
-                    ready = claimed.jobs.into_iter().map(start).collect();
+                    ready = claimed.jobs.into_iter().filter_map(start).collect();
                     if !more || desk.is_dead() {
                         desk.start_all(ready);
-                        let look_at = claimed.next_due.unwrap_or(Timestamp::MAX);
+                        let look_at = claimed.next_due.unwrap_or(Timestamp::MAX).min(desk.patient_until());
                         let due = if complete { claimed.next_due } else { Some(now) };
                         return Next { due, look_at, quiet };
                     }
@@ -228,6 +219,7 @@ impl Shift {
     pub(super) async fn end(self) -> Result<()> {
         let desk = self.desk.clone();
         desk.closing.store(true, Ordering::Release);
+        desk.send_away(|_| true);
         let finished = async {
             while !desk.running().is_empty() {
                 desk.ended.notified().await;
@@ -298,31 +290,54 @@ impl Desk {
         self.dead.why().is_some()
     }
 
-    /// What may be claimed now. Nothing while settlements are behind: work that cannot be recorded is not begun.
+    /// What may be claimed now.
     fn wants(&self) -> Vec<Want> {
-        let behind = self.unsettled();
-        let free = |place: &Place| place.total.saturating_sub(place.taken.load(Ordering::Acquire));
-        self.queues
-            .iter()
-            .filter(|place| free(place) > 0 && behind <= 2 * place.total.max(64))
-            .map(|place| {
-                // Not everything at once: while one half of the places works, the other is being claimed.
-                let limit = free(place).min((place.total / 2).max(CLAIM_MIN));
-                Want { queue: place.name.clone(), limit, on_retry: place.on_retry }
-            })
-            .collect()
+        // A call that is granted now is to be made now: its rate would not be kept by one that waits for a place.
+        let is_limited = self.inner.store.destinations().rules().count_calls();
+        let early = if is_limited { Duration::ZERO } else { places::EARLY };
+        let (unsettled, now) = (self.unsettled(), self.inner.clock.now());
+        self.queues.iter().filter_map(|places| places.want(early, unsettled, now)).collect()
     }
 
-    /// The place is taken before anything else is claimed.
-    fn take_place(&self, lease: Lease, job: Job, tray: usize) -> Start {
-        let place = self.queues.iter().position(|place| place.name == job.queue);
-        if job.is_suspect() {
+    /// The place is taken before anything else is claimed. Who has to wait for it begins later.
+    fn take_place(&self, lease: Lease, job: Job, tray: usize, turn: Option<Timestamp>) -> Option<Start> {
+        let place = self.queues.iter().position(|places| places.name == job.queue);
+        let is_suspect = job.is_suspect();
+        let start = Start { turn, ..self.sit_down(lease, job, Seat { place, tray, kept: 0 }) };
+        let now = self.inner.clock.now();
+        if is_suspect {
             self.suspect.store(true, Ordering::Release);
         }
-        if let Some(place) = place {
-            self.queues[place].taken.fetch_add(1, Ordering::AcqRel);
+        match place.map(|place| &self.queues[place]) {
+            // All other suspects wait for this one.
+            Some(places) if is_suspect => places.enter_first(start, now),
+            Some(places) => places.enter(start, now),
+            None => Some(start),
         }
-        self.sit_down(lease, job, Seat { place, tray, kept: 0 })
+    }
+
+    /// Whether somebody waits for a place.
+    pub(super) fn has_early(&self) -> bool {
+        self.queues.iter().any(Places::has_early)
+    }
+
+    /// When the first that waits for a place has to be looked after.
+    fn patient_until(&self) -> Timestamp {
+        self.queues.iter().filter_map(Places::patient_until).min().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Of those that wait for a place, these go back to their queues.
+    pub(super) fn send_away(self: &Arc<Desk>, is_meant: impl Fn(&Job) -> bool) {
+        self.give_back(self.queues.iter().flat_map(|places| places.send_away(|start| is_meant(&start.job))));
+    }
+
+    /// What has not begun goes back to its queue, at no cost.
+    fn give_back(self: &Arc<Desk>, unbegun: impl Iterator<Item = Start>) {
+        for Start { lease, job, seat, .. } in unbegun {
+            let now = self.inner.clock.now();
+            let settlement = attempt::settlement(lease, Arc::new(job), Outcome::Interrupted, now, now);
+            self.finished(lease, Seat { place: None, ..seat }, Some(settlement));
+        }
     }
 
     pub(super) fn sit_down(&self, lease: Lease, job: Job, seat: Seat) -> Start {
@@ -336,13 +351,19 @@ impl Desk {
         Start { lease, job, stop, seat, turn: None }
     }
 
-    pub(super) fn stand_up(&self, seat: Seat) {
-        if let Some(place) = seat.place {
-            self.queues[place].taken.fetch_sub(1, Ordering::AcqRel);
+    /// A place is free. Who waits for it begins; else somebody may be wanted for it.
+    pub(super) fn stand_up(self: &Arc<Desk>, seat: Seat) {
+        let left = seat.place.map(|place| self.queues[place].leave(self.inner.clock.now()));
+        let Left { next, has_room } = left.unwrap_or(Left { next: None, has_room: true });
+        let is_free = next.is_none();
+        self.start_all(next);
+        // While enough wait for one, nobody need look for more.
+        if is_free || has_room {
+            self.ended.notify_one();
         }
     }
 
-    pub(super) fn start_all(self: &Arc<Desk>, ready: Vec<Start>) {
+    pub(super) fn start_all(self: &Arc<Desk>, ready: impl IntoIterator<Item = Start>) {
         for Start { lease, job, stop, seat, turn } in ready {
             let desk = self.clone();
             tokio::spawn(async move {

@@ -204,6 +204,11 @@ impl Rules {
             .unwrap_or_default()
     }
 
+    /// Whether there are destinations whose every call has to be counted.
+    pub(crate) fn count_calls(&self) -> bool {
+        self.0.values().any(Limits::count_calls)
+    }
+
     /// Whether every call to this destination has to be counted.
     pub(crate) fn count_calls_of(&self, destination: &str) -> bool {
         !self.0.is_empty() && self.of(destination).count_calls()

@@ -27,7 +27,8 @@ pub(super) fn outcome_of(transition: &Transition, doing: Option<Doing>) -> Resul
         },
         (Ending::Snoozed, Some(Act::Snooze(delay))) => Ok(Outcome::Snooze(delay)),
         (Ending::Crashed, _) => Ok(Outcome::Lost),
-        (Ending::Interrupted, Some(_)) => Ok(Outcome::Interrupted),
+        // While it ran, or given back before it began.
+        (Ending::Interrupted, _) => Ok(Outcome::Interrupted),
         (Ending::Unhandled, None) => Ok(Outcome::Unhandled),
         (Ending::Expired, None) => Ok(Outcome::Expired),
         (ending, act) => Err(format!("did {act:?} and is said to have {}", ending.as_str())),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{ClaimId, HolderId, Kinds, Lease};
 use crate::clock::Timestamp;
-use crate::job::{AttemptRecord, Ending, Job, Ledger, State};
+use crate::job::{AttemptRecord, Ending, Extras, Job, Ledger, State};
 use crate::machine::Transition;
 use crate::span::mins;
 
@@ -58,6 +58,20 @@ impl Settlement {
     /// Whether it succeeded and others may have waited for that.
     pub(crate) fn lets_others_go(&self) -> bool {
         matches!(self.transition.state, State::Succeeded { .. }) && self.job.extras().parent.is_some()
+    }
+
+    /// The destination at which it failed.
+    pub(crate) fn failed_at(&self) -> Option<Arc<str>> {
+        let failed = self.transition.ending == Ending::Failed;
+        self.job.extras().destination.clone().filter(|_| failed)
+    }
+
+    /// Whether something hangs on its being written soon: another job, or what is known of its destination.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        let succeeded = matches!(self.transition.state, State::Succeeded { .. });
+        let Extras { key, ordering_key, parent, .. } = self.job.extras();
+        let holds_others = key.is_some() || ordering_key.is_some() || parent.is_some();
+        !succeeded || holds_others || self.job.is_suspect()
     }
 
     /// How to go on with it, if that is wanted and possible.
