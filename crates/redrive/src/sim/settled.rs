@@ -9,6 +9,7 @@ use crate::store::{Lease, Settled, Settlement};
 impl Book {
     pub(super) fn settled(&mut self, settlements: &[Settlement], answers: &[Settled]) -> Verdict {
         demand!(answers.len() == settlements.len(), "{} settlements, other answers", settlements.len());
+        let mut counted = Vec::new();
         for (settlement, answer) in settlements.iter().zip(answers) {
             let Lease { job, seq, attempt, .. } = settlement.lease;
             let entry = self.jobs.get(&job);
@@ -26,11 +27,7 @@ impl Book {
                 self.seen.insert("told again to go on");
             } else if counts {
                 self.apply_settlement(settlement)?;
-                match answer {
-                    Settled::Again => self.goes_on(settlement)?,
-                    Settled::Next(next) => self.begins(settlement, next.0, &next.1)?,
-                    Settled::Applied | Settled::Refused => {}
-                }
+                counted.push((settlement, answer));
             } else if told {
                 self.seen.insert("told again what has begun");
             } else {
@@ -42,6 +39,14 @@ impl Book {
                     !self.quiet || self.gone_or_cancelled(job),
                     "a lease was lost without a fault: {job}"
                 );
+            }
+        }
+        // When all are applied: what begins in the place of the first may have waited for the last as well.
+        for (settlement, answer) in counted {
+            match answer {
+                Settled::Again => self.goes_on(settlement)?,
+                Settled::Next(next) => self.begins(settlement, next.0, &next.1)?,
+                Settled::Applied | Settled::Refused => {}
             }
         }
         self.all_are_told(settlements, answers)
