@@ -1,7 +1,7 @@
 //! What must be true, kept outside the store: every call and its answer is entered here, and every answer that the
 //! entries so far do not allow is a broken promise. The whole store is compared with the book after each change.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::act::Doing;
@@ -10,8 +10,8 @@ use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::job::{Ending, Job, JobId, OnConflict, State};
 use crate::machine::{self, Admission};
-use crate::outcome::Outcome;
 use crate::queue::{OnRetry, Retention};
+use crate::span::millis;
 use crate::span::secs;
 use crate::stats::Tally;
 use crate::store::{
@@ -43,8 +43,6 @@ pub(super) struct Book {
     pub(super) pruned: Option<(Retention, Timestamp, u64)>,
     /// Attempts that have begun.
     pub(super) begun: BTreeMap<(JobId, u32), Doing>,
-    /// Leases that were given together with a settlement.
-    pub(super) went_on: HashSet<Lease>,
     /// Attempts whose handler is at work.
     pub(super) active: BTreeSet<(JobId, u32)>,
     /// No fault happens any more.
@@ -307,12 +305,12 @@ impl Book {
         let job = &entry.job;
         let id = job.id;
         demand!(started_at <= ended_at, "job {id} ended before it began");
-        // What goes on while its process shuts down is given back before it begins.
-        let unbegun = doing.is_none() && self.went_on.contains(lease);
-        let outcome = match transition.ending {
-            Ending::Interrupted if unbegun => Outcome::Interrupted,
-            _ => super::check::outcome_of(transition, doing).map_err(|why| format!("job {id} {why}"))?,
-        };
+        let outcome = super::check::outcome_of(transition, doing).map_err(|why| format!("job {id} {why}"))?;
+        let (took, is_unbegun) = (ended_at.since(*started_at), doing.is_none());
+        demand!(
+            transition.ending != Ending::Interrupted || !is_unbegun || took <= millis(1),
+            "job {id} was interrupted after {took:?}, and had not begun"
+        );
         let expected = machine::settle(job, outcome, *ended_at, &mut id.rng(job.attempt()));
         demand!(expected == *transition, "job {id} should go on as {expected:?}, not as {transition:?}");
         super::check::counters(job, transition)?;

@@ -92,7 +92,6 @@ impl Book {
         demand!(job.queue == settlement.job.queue, "job {id} was claimed in a place of another queue");
         entry.running = Some((again.holder, lease, due_at));
         entry.job.state = State::Running { since: now };
-        self.went_on.insert(lease);
         self.seen.insert("begun in the place of another");
         Ok(())
     }
@@ -113,7 +112,6 @@ impl Book {
         demand!(entry.job.extras().ordering_key.is_none(), "job {id} was claimed again out of its turn");
         entry.running = Some((again.holder, lease, due_at));
         entry.job.state = State::Running { since: now };
-        self.went_on.insert(lease);
         self.seen.insert("claimed again at once");
         Ok(())
     }
