@@ -142,20 +142,24 @@ async fn post(address: SocketAddr, caller: u64, jobs: u64) -> Result<()> {
         while length(&answer)?.is_none_or(|length| answer.len() < length) {
             ensure!(socket.read_buf(&mut answer).await? > 0, "the server hung up");
         }
-        let said = String::from_utf8_lossy(&answer);
-        ensure!(said.starts_with("HTTP/1.1 201 "), "POST /jobs was answered {said}");
+        let is_created = answer.starts_with(b"HTTP/1.1 201 ");
+        ensure!(is_created, "POST /jobs was answered {}", String::from_utf8_lossy(&answer));
     }
     Ok(())
 }
 
 /// How long an answer is, with its body; nothing before its head is there.
 fn length(answer: &[u8]) -> Result<Option<usize>> {
-    let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
-    let lines = std::str::from_utf8(&answer[..end])?.lines();
-    let mut fields = lines.filter_map(|line| line.split_once(": "));
-    let body = fields.find(|(name, _)| name.eq_ignore_ascii_case("content-length"));
-    let (_, body) = body.context("an answer does not say how long it is")?;
-    Ok(Some(end + 4 + body.parse::<usize>()?))
+    let (mut end, mut body) = (0, None);
+    for line in answer.split_inclusive(|byte| *byte == b'\n') {
+        end += line.len();
+        if let Some(length) = line.strip_prefix(b"content-length: ") {
+            body = Some(std::str::from_utf8(length)?.trim_end().parse::<usize>()?);
+        } else if line == b"\r\n" {
+            return Ok(Some(end + body.context("an answer does not say how long it is")?));
+        }
+    }
+    Ok(None)
 }
 
 /// A destination that takes everything, and counts: a process of its own, whoever calls it.
