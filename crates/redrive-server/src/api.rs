@@ -38,7 +38,6 @@ use axum::Router;
 use axum::routing::get;
 use redrive::{Engine, Policy};
 use tokio::sync::watch;
-use tower::util::MapResponseLayer;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
@@ -215,8 +214,7 @@ pub fn openapi() -> OpenApi {
     described().1
 }
 
-/// The routes. Put [`door::layers`](crate::door::layers) around them: they take it for granted that somebody has asked
-/// who is there.
+/// The routes. They take it for granted that somebody has asked who is there: see [`door::Guarded`](crate::door::Guarded).
 pub fn router(api: Api) -> Router {
     let (routes, description) = described();
     let description = Arc::new(serde_json::to_value(description).unwrap_or_default());
@@ -225,11 +223,6 @@ pub fn router(api: Api) -> Router {
         move || async move { axum::Json((*description).clone()) }
     };
     let routes = routes.route("/openapi.json", get(served));
-    let dated = {
-        let api = api.clone();
-        move |response| answer::dated(&api, response)
-    };
-    let routes = routes.layer(MapResponseLayer::new(dated));
     #[cfg(feature = "dashboard")]
     let routes = crate::assets::mount(routes);
     routes.fallback(answer::not_found).method_not_allowed_fallback(answer::method_not_allowed).with_state(api)

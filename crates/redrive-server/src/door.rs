@@ -1,7 +1,7 @@
 //! The door: everything a request passes before it reaches a route.
 //!
-//! [`bind`] takes an address and [`listen`] connections there, within limits; [`layers`] puts the guards around a router: sizes, the host it was meant
-//! for, pages of other sites, tokens, the body. A route finds [`Who`] in the request's extensions and asks
+//! [`bind`] takes an address and [`listen`] connections there, within limits; [`Guarded`] is a router with the guards before it: sizes, the host it was
+//! meant for, pages of other sites, tokens, the body. A route finds [`Who`] in the request's extensions and asks
 //! `who.need(Scope::Operate)?`. Not here: routes, and what they answer.
 
 mod accept;
@@ -19,7 +19,9 @@ mod tls;
 mod token;
 mod who;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::convert::Infallible;
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,12 +31,12 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::{ConnectInfo, Request, State};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
+use bytes::Bytes;
 use http::header::{self, HeaderName};
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use redrive::Clock;
+use tower::Service as _;
 
 use crate::config::{Config, Limits};
 
@@ -93,61 +95,101 @@ impl DoorConfig {
     }
 }
 
-/// The id of a request: in its extensions, in the answer's `x-request-id`, and in the log.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestId(pub String);
+/// The id of a request: in its extensions, in the answer's `x-request-id`, and in the log. Unlike any other process's, and
+/// in order within one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestId {
+    process: u64,
+    number: u64,
+}
 
-/// Puts the guards around a router. Whatever is added to the router afterwards is not guarded.
-pub fn layers(router: Router, config: DoorConfig) -> Router {
-    let tokens = match &config.entry {
-        Entry::Local => None,
-        Entry::Tokens(book) => Some(Arc::new(Tokens::new(book.clone()))),
-    };
-    let door = Arc::new(Door { config, tokens, ids: Ids::new() });
-    router.layer(middleware::from_fn_with_state(door, pass))
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}-{}", self.process, self.number)
+    }
+}
+
+/// A router behind the door.
+#[derive(Clone)]
+pub struct Guarded {
+    door: Arc<Door>,
+    /// The door is no layer of it: a layer of a router is one of every route, and made anew for each request.
+    router: Router,
 }
 
 struct Door {
     config: DoorConfig,
     tokens: Option<Arc<Tokens>>,
-    ids: Ids,
+    process: u64,
+    requests: AtomicU64,
 }
 
-/// One request's way in, and its answer's way out.
-async fn pass(State(door): State<Arc<Door>>, mut request: Request, next: Next) -> Response {
-    let id = door.ids.next();
-    request.extensions_mut().insert(RequestId(id.clone()));
-    let is_api = request.uri().path().starts_with("/api/");
-    let mut response = match door.admit(request).await {
-        Ok(request) => guarded(next.run(request), &id).await,
-        Err(refusal) => refusal.into_response(),
-    };
-    secure(response.headers_mut(), is_api);
-    if let Ok(id) = HeaderValue::from_str(&id) {
-        response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
+impl Guarded {
+    /// Puts the guards before a router.
+    pub fn new(router: Router, config: DoorConfig) -> Guarded {
+        let tokens = match &config.entry {
+            Entry::Local => None,
+            Entry::Tokens(book) => Some(Arc::new(Tokens::new(book.clone()))),
+        };
+        let process = redrive::Rng::from_os().next_u64();
+        Guarded { door: Arc::new(Door { config, tokens, process, requests: AtomicU64::new(0) }), router }
     }
-    response
+
+    /// The way of a request in, from this address, and of its answer out.
+    pub async fn answer<B>(&self, request: Request<B>, from: IpAddr) -> Response
+    where
+        B: hyper::body::Body<Data = Bytes> + Unpin,
+    {
+        let number = self.door.requests.fetch_add(1, Ordering::Relaxed) + 1;
+        let id = RequestId { process: self.door.process, number };
+        let is_api = request.uri().path().starts_with("/api/");
+        let wants_head = request.method() == Method::HEAD;
+        let mut response = match self.door.admit(request, from, id).await {
+            Ok(request) => guarded(async { self.router.clone().call(request).await }, id).await,
+            Err(refusal) => refusal.into_response(),
+        };
+        // A route leaves it out itself; a refusal does not.
+        if wants_head {
+            *response.body_mut() = Body::empty();
+        }
+        let headers = response.headers_mut();
+        secure(headers, is_api);
+        headers.insert(TIME, self.door.config.clock.now().as_millis().into());
+        if let Ok(id) = HeaderValue::try_from(id.to_string()) {
+            headers.insert(REQUEST_ID, id);
+        }
+        response
+    }
 }
 
 impl Door {
     /// The cheap questions first; nothing of the body is read for somebody who may not come in.
-    async fn admit(&self, request: Request) -> Result<Request, Refusal> {
+    async fn admit<B>(
+        &self,
+        request: Request<B>,
+        from: IpAddr,
+        id: RequestId,
+    ) -> Result<Request<Body>, Refusal>
+    where
+        B: hyper::body::Body<Data = Bytes> + Unpin,
+    {
         let (mut head, body) = request.into_parts();
         guard::check_size(&head)?;
         let authority = guard::authority(&head)?;
         self.config.hosts.check(authority)?;
         guard::check_cross_site(&head, authority)?;
-        let who = self.who(&head).await?;
+        let who = self.who(&head, from).await?;
         if head.uri.path() == SESSION_PATH {
-            let counter = Counter::new(self.tokens.clone(), address(&head), self.config.clock.now());
+            let counter = Counter::new(self.tokens.clone(), from, self.config.clock.now());
             head.extensions.insert(counter);
         }
         let bytes = body::read(&head, body, self.config.body_bytes, self.config.body_pace).await?;
+        head.extensions.insert(id);
         head.extensions.insert(who);
         Ok(Request::from_parts(head, Body::from(bytes)))
     }
 
-    async fn who(&self, head: &http::request::Parts) -> Result<Who, Refusal> {
+    async fn who(&self, head: &http::request::Parts, from: IpAddr) -> Result<Who, Refusal> {
         let Some(tokens) = &self.tokens else {
             return guard::check_direct(head).map(|()| Who::local());
         };
@@ -156,11 +198,11 @@ impl Door {
             return Ok(Who::nobody());
         }
         // Whoever opens or ends a session shows at the counter what they have.
-        if head.uri.path() == SESSION_PATH && head.method != http::Method::GET {
+        if head.uri.path() == SESSION_PATH && head.method != Method::GET {
             return Ok(Who::nobody());
         }
         // Boxed, since every request to a server without tokens would carry the room for it.
-        Box::pin(tokens.who(&head.headers, address(head), self.config.clock.now())).await
+        Box::pin(tokens.who(&head.headers, from, self.config.clock.now())).await
     }
 }
 
@@ -172,25 +214,19 @@ fn is_page(path: &str) -> bool {
     return path.is_empty();
 }
 
-/// Where a request comes from. Without an address, as in a router that something else serves, all are one.
-fn address(head: &http::request::Parts) -> IpAddr {
-    let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
-    peer.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |ConnectInfo(peer)| peer.ip())
-}
-
 /// The route's answer; where the route panics, an answer that says only under which id that was logged.
-async fn guarded(answer: impl Future<Output = Response>, id: &str) -> Response {
+async fn guarded(answer: impl Future<Output = Result<Response, Infallible>>, id: RequestId) -> Response {
     let mut answer = pin!(answer);
     let caught =
         std::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| answer.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(response)) => Poll::Ready(Some(response)),
+            Ok(Poll::Ready(Ok(response))) => Poll::Ready(Some(response)),
             Err(_) => Poll::Ready(None),
         });
     match caught.await {
         Some(response) => response,
         None => {
-            tracing::error!(request_id = id, "A route panicked");
+            tracing::error!(request_id = %id, "A route panicked");
             Refusal::new(500, "RETRY_INTERNAL", format!("something went wrong in the server (request {id})"))
                 .hint("nothing is known about the cause here; look for the request in the server's log")
                 .into_response()
@@ -212,29 +248,18 @@ const HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
+/// The id of the request.
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The time in milliseconds since 1970: due times go by it, and `Date` only knows the second.
+const TIME: HeaderName = HeaderName::from_static("redrive-time");
+
 fn secure(headers: &mut HeaderMap, is_api: bool) {
-    headers.reserve(HEADERS.len() + 2);
+    headers.reserve(HEADERS.len() + 3);
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
     }
     // A route outside the API that knows better, such as one for files that never change, has said so.
     if is_api || !headers.contains_key(header::CACHE_CONTROL) {
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    }
-}
-
-/// Ids of requests: unlike any other process's, and in order within one.
-struct Ids {
-    process: u64,
-    count: AtomicU64,
-}
-
-impl Ids {
-    fn new() -> Ids {
-        Ids { process: redrive::Rng::from_os().next_u64(), count: AtomicU64::new(0) }
-    }
-
-    fn next(&self) -> String {
-        format!("{:016x}-{}", self.process, self.count.fetch_add(1, Ordering::Relaxed) + 1)
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::api::{self, Api};
 use crate::config::{Config, DestinationConfig, Durability, HealthConfig, StoreUrl};
-use crate::door::{self, DoorConfig, Entrance, Tls, Who};
+use crate::door::{self, DoorConfig, Entrance, Guarded, Tls, Who};
 use crate::egress::{Allow, Egress, EgressPolicy};
 use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
 use crate::health::Health;
@@ -27,7 +27,7 @@ const GATHER_EVERY: Duration = redrive::secs(5);
 pub struct Server {
     config: Config,
     engine: Engine,
-    router: axum::Router,
+    guarded: Guarded,
     api: Api,
     health: Health,
     metrics: Option<Metrics>,
@@ -80,12 +80,12 @@ impl Server {
             tracing::info!(file = %path.display(), "An admin token was written");
         }
         let api = Api::new(engine.clone(), parts);
-        let router = api::router(api.clone());
-        let router = door::layers(router, DoorConfig::new(&config, opening.entry, redrive::Clock::system()));
+        let door = DoorConfig::new(&config, opening.entry, engine.clock().clone());
+        let guarded = Guarded::new(api::router(api.clone()), door);
         let listener = door::bind(config.listen)
             .with_context(|| format!("cannot listen on {}; choose another with --listen", config.listen))?;
         let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
-        Ok(Server { config, engine, router, api, health, metrics, listener, tls, stop })
+        Ok(Server { config, engine, guarded, api, health, metrics, listener, tls, stop })
     }
 
     /// Where it listens.
@@ -133,7 +133,7 @@ impl Server {
     ///
     /// Those of the store at the end, and of the socket.
     pub async fn run(self, shutdown: impl Future<Output = ()>) -> Result<()> {
-        let Server { config, engine, router, api, health, metrics, listener, tls, stop } = self;
+        let Server { config, engine, guarded, api, health, metrics, listener, tls, stop } = self;
         let entrance = match tls {
             Some(tls) => Entrance::secured(listener, tls),
             None => listener.into(),
@@ -154,7 +154,7 @@ impl Server {
         });
         let listened = async {
             let until = stopping(stopped.clone());
-            let listened = door::listen(entrance, router, &config.limits, config.grace, until).await;
+            let listened = door::listen(entrance, guarded, &config.limits, config.grace, until).await;
             stop.send_replace(true);
             listened
         };

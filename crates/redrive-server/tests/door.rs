@@ -637,6 +637,7 @@ cache-control: no-store
 content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'
 cross-origin-opener-policy: same-origin
 cross-origin-resource-policy: same-origin
+redrive-time: (a time)
 referrer-policy: no-referrer
 x-content-type-options: nosniff
 x-request-id: (an id)";
@@ -652,6 +653,7 @@ x-request-id: (an id)";
             .filter(|(name, _)| !OTHERS.contains(&name.as_str()))
             .map(|(name, value)| match name.as_str() {
                 "x-request-id" => "x-request-id: (an id)".to_owned(),
+                "redrive-time" => "redrive-time: (a time)".to_owned(),
                 name => format!("{name}: {}", value.to_str().unwrap()),
             })
             .collect();

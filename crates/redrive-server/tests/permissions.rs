@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,9 +13,8 @@ use axum::body::Body;
 use http::{Request, StatusCode};
 use redrive::{Engine, SqliteOptions, Store, Timestamp};
 use redrive_server::api::{self, Api, Parts};
-use redrive_server::door::{self, DoorConfig, Entry, MemoryTokenBook, Scope, Token, TokenBook as _};
+use redrive_server::door::{DoorConfig, Entry, Guarded, MemoryTokenBook, Scope, Token, TokenBook as _};
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 /// Scopes that a token can have, and two that are none: no token, and the token of another server.
 const ROLES: [&str; 10] = [
@@ -62,14 +62,14 @@ impl House {
     /// Asks in this role. The door is a new one each time: it remembers nobody's wrong tokens.
     async fn ask(&self, role: &str, method: &str, path: &str, body: Option<&Value>) -> (StatusCode, Value) {
         let config = DoorConfig { entry: Entry::Tokens(self.book.clone()), ..DoorConfig::local() };
-        let router = door::layers(self.routes.clone(), config);
+        let guarded = Guarded::new(self.routes.clone(), config);
         let mut request = Request::builder().method(method).uri(path).header("host", "127.0.0.1");
         let (_, token) = self.tokens.iter().find(|(name, _)| *name == role).unwrap();
         if let Some(token) = token {
             request = request.header("authorization", format!("Bearer {}", token.reveal()));
         }
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        let response = router.oneshot(request.body(body).unwrap()).await.unwrap();
+        let response = guarded.answer(request.body(body).unwrap(), Ipv4Addr::LOCALHOST.into()).await;
         let status = response.status();
         if path.ends_with("/events") && status.is_success() {
             // It has no end.

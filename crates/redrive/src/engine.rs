@@ -31,7 +31,6 @@ use crate::job::{Job, JobId, Json, NewJob, StateName};
 use crate::machine::{self, Admission, Command, Steer};
 use crate::operate::{Audit, Setting};
 use crate::queue::{Queue, Retention};
-use crate::stats::Activity;
 use crate::store::{
     Call, ClaimId, Enqueued, Filter, Group, HolderId, How, JobDetail, Kinds, PAGE_MAX, Page, Paged,
     QueueCounts, Store,
@@ -244,9 +243,9 @@ impl Engine {
         self.inner.clock.now()
     }
 
-    /// The newest lines of the activity log.
-    pub async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
-        self.inner.store.activity(limit).await
+    /// Where this engine has its time from.
+    pub fn clock(&self) -> &Clock {
+        &self.inner.clock
     }
 
     /// Takes a job back, waiting or running.

@@ -27,7 +27,7 @@ impl<S: Send + Sync> axum::extract::FromRequestParts<S> for By {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut http::request::Parts, state: &S) -> Result<By, Refusal> {
-        let request = parts.extensions.get::<RequestId>().map(|id| id.0.clone());
+        let request = parts.extensions.get::<RequestId>().map(RequestId::to_string);
         // Without a door, as at a store of one's own, requests have no names yet.
         let request = request.unwrap_or_else(|| format!("{:016x}-0", redrive::Rng::from_os().next_u64()));
         Ok(By { who: Who::from_request_parts(parts, state).await?, request })

@@ -1,5 +1,6 @@
 //! The accept loop: takes connections within the limits, speaks HTTP/1 and HTTP/2 on them, and ends gracefully.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -8,9 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
-use axum::extract::ConnectInfo;
 use bytes::Bytes;
 use http::Request;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -21,8 +20,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tower::ServiceExt as _;
 
+use super::Guarded;
 use super::connections::{Beat, Pass, Turnstile};
 use super::stream::PatientStream;
 use super::tls::Tls;
@@ -78,7 +77,7 @@ impl From<TcpListener> for Entrance {
 /// Those of the listening socket that cannot be waited out.
 pub async fn listen(
     entrance: impl Into<Entrance>,
-    router: Router,
+    guarded: Guarded,
     limits: &Limits,
     grace: Duration,
     shutdown: impl Future<Output = ()>,
@@ -86,7 +85,7 @@ pub async fn listen(
     let Entrance { listener, tls } = entrance.into();
     allow_open_files(limits.connections as u64 + OTHER_FILES);
     let front = Front {
-        router,
+        guarded,
         tls,
         http: http(),
         turnstile: Turnstile::new(limits.connections, limits.connections_per_address),
@@ -145,7 +144,7 @@ fn allow_open_files(wanted: u64) {
 
 #[derive(Clone)]
 struct Front {
-    router: Router,
+    guarded: Guarded,
     tls: Option<Arc<Tls>>,
     http: auto::Builder<TokioExecutor>,
     turnstile: Arc<Turnstile>,
@@ -213,14 +212,15 @@ async fn attend(
         _ = stopped.changed() => return,
     };
     let Some(socket) = socket else { return };
-    let Front { router, http, head, idle, .. } = front;
+    let Front { guarded, http, head, idle, .. } = front;
     let stream = PatientStream::new(socket, pass.pulse.clone(), head, idle);
     let pulse = pass.pulse.clone();
-    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        let beat = pulse.begin();
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let answer = router.clone().oneshot(request);
-        async move { answer.await.map(|response| response.map(|body| Answer { body, _beat: beat })) }
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let (beat, guarded) = (pulse.begin(), guarded.clone());
+        async move {
+            let response = guarded.answer(request, peer.ip()).await;
+            Ok::<_, Infallible>(response.map(|body| Answer { body, _beat: beat }))
+        }
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
     let mut stopping = false;

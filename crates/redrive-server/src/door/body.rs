@@ -3,11 +3,12 @@
 
 use std::time::Duration;
 
-use axum::body::Body;
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use http::header;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
+use hyper::body::Body;
 use tokio::time::timeout;
 
 use super::refusal::Refusal;
@@ -27,7 +28,7 @@ pub(crate) const JSON_DEPTH_MAX: usize = 64;
 /// The whole body.
 pub(super) async fn read(
     head: &Parts,
-    mut body: Body,
+    mut body: impl Body<Data = Bytes> + Unpin,
     limit: usize,
     pace: Duration,
 ) -> Result<Bytes, Refusal> {
@@ -42,7 +43,12 @@ pub(super) async fn read(
     }
     let mut got = BytesMut::new();
     loop {
-        match timeout(pace, advance(&mut body, &mut got, limit)).await {
+        // What has come already needs no timer.
+        let progress = match advance(&mut body, &mut got, limit).now_or_never() {
+            Some(progress) => Ok(progress),
+            None => timeout(pace, advance(&mut body, &mut got, limit)).await,
+        };
+        match progress {
             Ok(Ok(Progress::Some)) => {}
             Ok(Ok(Progress::End)) => {
                 check_depth(head, &got)?;
@@ -72,7 +78,10 @@ enum Progress {
 }
 
 /// Reads until the pace is met, or the end.
-async fn advance(body: &mut Body, got: &mut BytesMut, limit: usize) -> Result<Progress, axum::Error> {
+async fn advance<B>(body: &mut B, got: &mut BytesMut, limit: usize) -> Result<Progress, B::Error>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
     let goal = got.len() + PACE_BYTES;
     while got.len() < goal {
         let Some(frame) = body.frame().await else { return Ok(Progress::End) };
@@ -86,7 +95,7 @@ async fn advance(body: &mut Body, got: &mut BytesMut, limit: usize) -> Result<Pr
     Ok(Progress::Some)
 }
 
-async fn discard(mut body: Body) {
+async fn discard(mut body: impl Body<Data = Bytes> + Unpin) {
     let all = async {
         let mut left = DISCARD_BYTES;
         while let Some(Ok(frame)) = body.frame().await {

@@ -1,7 +1,7 @@
 //! What is looked at before anything else: how large a head is, for which name the request was meant, and whether a page
 //! of somebody else's sent it. All pure: a request's head in, a refusal or nothing out.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddrV4};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, header};
@@ -65,6 +65,11 @@ impl Hosts {
     }
 
     fn allows(&self, authority: &str) -> bool {
+        let is_allowed = |address: IpAddr| address.to_canonical().is_loopback() || self.any_address;
+        // As most clients of a server on their own machine write it, and told sooner than a name.
+        if authority.parse::<SocketAddrV4>().is_ok_and(|address| is_allowed((*address.ip()).into())) {
+            return true;
+        }
         let Ok(authority) = authority.parse::<http::uri::Authority>() else { return false };
         let text = authority.as_str();
         // Whatever follows the name must be a port, and nothing may stand before it.
@@ -78,7 +83,7 @@ impl Hosts {
         }
         let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
         match host.parse::<IpAddr>() {
-            Ok(address) if address.to_canonical().is_loopback() || self.any_address => true,
+            Ok(address) if is_allowed(address) => true,
             _ => host == "localhost" || self.names.contains(&host),
         }
     }
@@ -162,7 +167,8 @@ mod tests {
 
     #[test]
     fn loopback_and_the_configured_names_are_answered_and_nothing_else() {
-        let hosts = Hosts::new(["Redrive.Example".to_owned()], Ipv4Addr::LOCALHOST.into());
+        let names = ["Redrive.Example".to_owned(), "192.0.2.7".to_owned()];
+        let hosts = Hosts::new(names, Ipv4Addr::LOCALHOST.into());
         for host in [
             "localhost",
             "localhost:7373",
@@ -174,6 +180,7 @@ mod tests {
             "[::1]:7373",
             "redrive.example",
             "REDRIVE.example:443",
+            "192.0.2.7:7373",
             "[::ffff:127.0.0.1]",
         ] {
             assert!(hosts.allows(host), "{host}");
@@ -189,6 +196,7 @@ mod tests {
             "localhost:x",
             "localhost:",
             "10.0.0.1",
+            "10.0.0.1:7373",
             "0.0.0.0",
             "[::]",
             "localhost/evil",

@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use redrive_server::config::Limits;
-use redrive_server::door::{self, DoorConfig, Entrance, Refusal, RequestId, Scope, Tls, Who};
+use redrive_server::door::{self, DoorConfig, Entrance, Guarded, Refusal, RequestId, Scope, Tls, Who};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -75,11 +75,11 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let gate = Gate::new();
-        let router = door::layers(routes(gate.clone()), config);
+        let guarded = Guarded::new(routes(gate.clone()), config);
         let (stop, stopped) = oneshot::channel();
         let entrance = entrance(listener);
         let ended = tokio::spawn(async move {
-            door::listen(entrance, router, &limits, grace, async { drop(stopped.await) }).await
+            door::listen(entrance, guarded, &limits, grace, async { drop(stopped.await) }).await
         });
         Server { address, gate, stop: Some(stop), ended }
     }
@@ -108,7 +108,7 @@ fn routes(gate: Gate) -> Router {
         .route("/api/v1/echo", any(|body: Bytes| async move { body.len().to_string() }))
         .route("/api/v1/panic", get(|| async { panic!("a secret") as &'static str }))
         .route("/api/v1/who", get(|Extension(who): Extension<Who>| async move { who.name }))
-        .route("/api/v1/id", get(|Extension(id): Extension<RequestId>| async move { id.0 }))
+        .route("/api/v1/id", get(|Extension(id): Extension<RequestId>| async move { id.to_string() }))
         .route(
             "/api/v1/operate",
             post(|Extension(who): Extension<Who>| async move {

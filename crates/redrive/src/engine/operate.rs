@@ -11,11 +11,17 @@ use crate::job::{AttemptRecord, Job, JobId};
 use crate::machine::Command;
 use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps};
 use crate::policy::Origin;
+use crate::stats::Activity;
 use crate::store::{Filter, Operations};
 
 impl Engine {
     fn operations(&self) -> &dyn Operations {
         self.inner().store.operations()
+    }
+
+    /// The newest lines of the activity log.
+    pub async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
+        self.inner().store.activity(limit).await
     }
 
     /// What has happened in each of these steps, on all engines of the store. Steps in which nothing happened are left
