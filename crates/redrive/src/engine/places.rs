@@ -15,7 +15,7 @@ use crate::store::Want;
 /// What begins within this time at the present pace is claimed early: a few times what a claim takes.
 pub(super) const EARLY: Duration = Duration::from_millis(16);
 /// And for each place no more than this: when the process is killed they are under suspicion, as those are that ran.
-const EARLY_PER_PLACE: usize = 4;
+const EARLY_PER_PLACE: usize = 16;
 /// The pace is that of the last time as long as this.
 const WINDOW: Duration = Duration::from_millis(20);
 /// What has waited for a place for this long is given back: it does not come, and somebody else may have one.
@@ -23,7 +23,9 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// A claim asks for this many at least, if there is room for so many.
 const CLAIM_MIN: usize = 256;
 /// However few places there are, so many endings are worth a transaction.
-const BATCH_MIN: usize = 64;
+const BATCH_MIN: usize = 256;
+/// And so many may be unsettled before nothing more is claimed.
+const UNSETTLED_MIN: usize = 128;
 
 pub(super) struct Places<J> {
     pub(super) name: Arc<str>,
@@ -60,8 +62,13 @@ impl<J> Places<J> {
     /// What may be claimed now, so much too early. Nothing while settlements are behind: work that cannot be recorded is not
     /// begun.
     pub(super) fn want(&self, early: Duration, unsettled: usize, now: Timestamp) -> Option<Want> {
-        let room = self.inside().room(self.total, early, now);
-        if room == 0 || unsettled > self.batch().saturating_mul(2) {
+        let (room, ending) = {
+            let inside = self.inside();
+            (inside.room(self.total, early, now), inside.pace.within(early, now))
+        };
+        // What two claims are made of: the endings of one are written while the next come in.
+        let unsettled_max = self.total.saturating_mul(2).max(ending).saturating_mul(2).max(UNSETTLED_MIN);
+        if room == 0 || unsettled > unsettled_max {
             return None;
         }
         // Not everything at once: while one half of the places works, the other is being claimed.
@@ -191,11 +198,16 @@ mod tests {
 
     /// Ten places that are taken, where an attempt has ended each millisecond, and another has begun.
     fn busy() -> Places<&'static str> {
-        let places = Places::of(&Queue::new("q").concurrency(10));
-        for _ in 0..10 {
+        busy_with(10, 1)
+    }
+
+    /// So many, where so many have ended each millisecond.
+    fn busy_with(total: usize, ended: usize) -> Places<&'static str> {
+        let places = Places::of(&Queue::new("q").concurrency(total));
+        for _ in 0..total {
             assert!(places.enter("one", at(0)).is_some());
         }
-        for now in 0..60 {
+        for now in (0..60).flat_map(|now| std::iter::repeat_n(now, ended)) {
             assert!(places.leave(at(now)).next.is_none());
             assert!(places.enter("another", at(now)).is_some());
         }
@@ -231,14 +243,9 @@ mod tests {
     }
 
     #[test]
-    fn however_quick_they_are_four_are_claimed_early_for_each_place() {
-        let places = Places::of(&Queue::new("q").concurrency(1));
-        assert!(places.enter("one", at(0)).is_some());
-        for now in 0..60 {
-            assert!(places.leave(at(now)).next.is_none());
-            assert!(places.enter("another", at(now)).is_some());
-        }
-        assert_eq!(limit(&places, at(59)), Some(4));
+    fn however_quick_they_are_sixteen_are_claimed_early_for_each_place() {
+        assert_eq!(limit(&busy_with(1, 2), at(59)), Some(16));
+        assert_eq!(limit(&busy_with(3, 2), at(59)), Some(32), "two end each millisecond");
     }
 
     #[test]
@@ -284,5 +291,8 @@ mod tests {
         let places = busy();
         assert!(places.want(EARLY, 128, at(59)).is_some());
         assert!(places.want(EARLY, 129, at(59)).is_none());
+        let quick = busy_with(10, 10);
+        assert!(quick.want(EARLY, 320, at(59)).is_some(), "ten end each millisecond");
+        assert!(quick.want(EARLY, 321, at(59)).is_none());
     }
 }
