@@ -14,7 +14,7 @@ use std::ops::{Add, Sub};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -190,7 +190,8 @@ impl Clock {
         match &self.0 {
             Source::Followed(followed) => followed.now(),
             Source::System(last) => {
-                let ms = jiff::Timestamp::now().as_millisecond();
+                let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+                let ms = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
                 Timestamp(ms.max(last.fetch_max(ms, Ordering::Relaxed)))
             }
             Source::Tokio { epoch, start } => {

@@ -366,13 +366,14 @@ impl Desk {
     pub(super) fn start_all(self: &Arc<Desk>, ready: impl IntoIterator<Item = Start>) {
         for Start { lease, job, stop, seat, turn } in ready {
             let desk = self.clone();
-            tokio::spawn(async move {
+            // Boxed: on its way into the runtime it would be copied six times.
+            tokio::spawn(Box::pin(async move {
                 let settlement = attempt::run(&desk.inner, lease, job, stop, turn).await;
                 if settlement.is_none() {
                     desk.die();
                 }
                 desk.finished(lease, seat, settlement);
-            });
+            }));
         }
     }
 
