@@ -30,6 +30,8 @@ const PINNED_TRANSACTIONS: [(i64, Severity); 2] =
 const QUESTIONS: usize = 3;
 /// More than a connection takes to be made.
 const CONNECT_SLACK: Duration = Duration::from_secs(1);
+/// How often it is tried whether connections are shared. Each time takes four round trips.
+const PROBES: usize = 8;
 /// A pooler without a free connection lets us wait.
 const PROBE_MAX: Duration = Duration::from_secs(10);
 
@@ -236,24 +238,30 @@ impl Exam {
         }])
     }
 
-    /// Who is between. A transaction on a second connection takes up a process of the server: if that is the one that
-    /// served the first connection, or the first is now served by another, connections are shared.
+    /// Who is between. A connection of one's own is served by one process of the server, and that one by no other. While a
+    /// transaction on a second connection takes up a process, a pooler has another one for the first, or both had the same;
+    /// unless somebody else was quicker, so it is tried several times.
     async fn between(&self) -> Result<Between, Fault> {
         let first = self.database.connection().await?;
         let mut second = self.database.connection().await?;
         let (served_by, age) = backend(&first.query_typed(include_str!("backend.sql"), &[]).await?)?;
-        let is_older = age > ms(self.began.elapsed() + CONNECT_SLACK);
-        let transaction = second.transaction().await?;
-        let (taken, _) = backend(&transaction.query_typed(include_str!("backend.sql"), &[]).await?)?;
-        let (now_served_by, _) = backend(&first.query_typed(include_str!("backend.sql"), &[]).await?)?;
-        transaction.rollback().await?;
+        let mut between = match age > ms(self.began.elapsed() + CONNECT_SLACK) {
+            true => Between::Sessions,
+            false => Between::Nothing,
+        };
+        for _ in 0..PROBES {
+            let transaction = second.transaction().await?;
+            let (taken, _) = backend(&transaction.query_typed(include_str!("backend.sql"), &[]).await?)?;
+            let (now_served_by, _) = backend(&first.query_typed(include_str!("backend.sql"), &[]).await?)?;
+            transaction.rollback().await?;
+            if served_by == taken || served_by != now_served_by {
+                between = Between::Transactions;
+                break;
+            }
+        }
         // Nobody else should get connections of which it is unknown who else has them.
         drop((Object::take(first), Object::take(second)));
-        Ok(match served_by == taken || served_by != now_served_by {
-            true => Between::Transactions,
-            false if is_older => Between::Sessions,
-            false => Between::Nothing,
-        })
+        Ok(between)
     }
 
     pub(super) async fn oldest_transaction(&self, server: &Server) -> Result<Vec<Finding>, Fault> {
