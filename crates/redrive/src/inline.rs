@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::Timestamp;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::job::{JobId, NewJob, Payload, State};
+use crate::job::{JobId, Json, NewJob, Payload, State};
 use crate::machine;
 use crate::outcome::{Failure, IntoOutcome, Outcome};
 
@@ -21,7 +21,7 @@ pub enum Attempted {
     /// It is done.
     Done {
         /// What it returned.
-        output: Option<serde_json::Value>,
+        output: Option<Json>,
         /// At which try.
         attempt: u32,
     },
@@ -51,7 +51,7 @@ impl Engine {
         let inner = self.inner();
         // As it will be stored: its policy, its limits, its age and the chance in its delays are those of now.
         let mut admission = inner.admit(NewJob::from(payload))?;
-        let typed: P = admission.job.payload.decode().map_err(|_| unreadable(P::KIND))?;
+        let typed = P::read(&admission.job.payload).map_err(|_| unreadable(P::KIND))?;
         loop {
             let started_at = inner.clock.now();
             let outcome = work(&typed).await.into_outcome();

@@ -129,6 +129,12 @@ impl Json {
     }
 }
 
+impl From<serde_json::Value> for Json {
+    fn from(value: serde_json::Value) -> Json {
+        Json(value.to_string().into())
+    }
+}
+
 /// It is known to be one JSON value.
 impl From<&serde_json::value::RawValue> for Json {
     fn from(raw: &serde_json::value::RawValue) -> Json {
@@ -166,6 +172,15 @@ pub trait Payload: Serialize + DeserializeOwned + Send + 'static {
     /// Whose health decides whether this may run: a host, an endpoint, a tenant.
     fn destination(&self) -> Option<String> {
         None
+    }
+
+    /// What was stored, as it is handed to the handler.
+    ///
+    /// # Errors
+    ///
+    /// What keeps it from being read.
+    fn read(stored: &Json) -> Result<Self, serde_json::Error> {
+        stored.decode()
     }
 }
 

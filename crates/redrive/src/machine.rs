@@ -252,25 +252,14 @@ pub fn settle(job: &Job, outcome: Outcome, now: Timestamp, rng: &mut Rng) -> Tra
     }
 }
 
-fn done(
-    job: &Job,
-    ledger: Ledger,
-    output: Option<serde_json::Value>,
-    now: Timestamp,
-    rng: &mut Rng,
-) -> Transition {
+fn done(job: &Job, ledger: Ledger, output: Option<Json>, now: Timestamp, rng: &mut Rng) -> Transition {
     let mut transition = Transition::new(ledger, Ending::Succeeded, State::Succeeded { at: now });
-    match output.map(|value| Json::of(&value)) {
-        None => transition,
-        Some(Ok(json)) if json.as_str().len() <= OUTPUT_BYTES_MAX => {
-            transition.output = Some(json);
-            transition
-        }
-        Some(_) => {
-            let message = format!("its output is not JSON of at most {OUTPUT_BYTES_MAX} bytes");
-            failed(job, ledger, Failure::permanent(message), now, rng)
-        }
+    if output.as_ref().is_some_and(|json| json.as_str().len() > OUTPUT_BYTES_MAX) {
+        let message = format!("its output is not JSON of at most {OUTPUT_BYTES_MAX} bytes");
+        return failed(job, ledger, Failure::permanent(message), now, rng);
     }
+    transition.output = output;
+    transition
 }
 
 fn failed(job: &Job, mut ledger: Ledger, failure: Failure, now: Timestamp, rng: &mut Rng) -> Transition {
@@ -636,7 +625,7 @@ mod tests {
 
     #[test]
     fn an_output_over_the_limit_fails_for_good_and_one_within_is_kept() {
-        let text = |bytes: usize| Outcome::Done(Some("x".repeat(bytes).into()));
+        let text = |bytes: usize| Outcome::Done(Json::of(&"x".repeat(bytes)).ok());
         let kept = settled(&job(Ledger::default()), text(OUTPUT_BYTES_MAX - 2));
         assert_eq!(kept.output.map(|output| output.as_str().len()), Some(OUTPUT_BYTES_MAX));
         let refused = settled(&job(Ledger::default()), text(OUTPUT_BYTES_MAX - 1));

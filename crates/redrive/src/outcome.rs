@@ -9,13 +9,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::classify::{self, By, Verdict};
+use crate::job::Json;
 use crate::{fingerprint, span};
 
 /// What an attempt came to.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// It worked; perhaps with an output to keep.
-    Done(Option<serde_json::Value>),
+    Done(Option<Json>),
     /// Not yet: run it again after this long. Neither a failure nor a success.
     Snooze(Duration),
     /// It did not work, and this is why.
@@ -75,8 +76,8 @@ pub struct Output<T>(
 
 impl<T: Serialize> IntoOutcome for Output<T> {
     fn into_outcome(self) -> Outcome {
-        match serde_json::to_value(self.0) {
-            Ok(value) => Outcome::Done(Some(value)),
+        match Json::of(&self.0) {
+            Ok(json) => Outcome::Done(Some(json)),
             // The work is done; to run it again would not make its output any more writable.
             Err(error) => {
                 Failure::permanent(format!("the output cannot be written as JSON: {error}")).into_outcome()
@@ -438,7 +439,7 @@ mod tests {
     fn handlers_may_return_nothing_an_outcome_an_output_or_a_failure() {
         assert_eq!(().into_outcome(), Outcome::Done(None));
         assert_eq!(Ok::<_, Failure>(Outcome::Snooze(secs(1))).into_outcome(), Outcome::Snooze(secs(1)));
-        assert_eq!(Ok::<_, Failure>(Output(7)).into_outcome(), Outcome::Done(Some(7.into())));
+        assert_eq!(Ok::<_, Failure>(Output(7)).into_outcome(), Outcome::Done(Some(Json::of(&7).unwrap())));
         let failed: Result<(), Failure> = Err(Failure::retry("x"));
         assert_eq!(failed.into_outcome(), Outcome::Failed(Failure::retry("x")));
         let refused: Result<(), io::Error> = Err(io::ErrorKind::ConnectionRefused.into());

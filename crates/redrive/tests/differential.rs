@@ -597,7 +597,7 @@ impl Pair {
     fn settlement(&self, (lease, job): &(Lease, Job), how: How) -> Settlement {
         let outcome = match how {
             How::Done => Outcome::Done(None),
-            How::Output => Outcome::Done(Some("out".into())),
+            How::Output => Outcome::Done(Json::of("out").ok()),
             How::Failed => Outcome::Failed(Failure::retry("failed")),
             How::Fatal => Outcome::Failed(Failure::permanent("fatal")),
             How::RetryAfter => Outcome::Failed(Failure::retry_after(secs(4), "slow down")),

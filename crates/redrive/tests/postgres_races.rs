@@ -929,9 +929,9 @@ async fn how_a_job_ended_is_told_by_every_instance_whatever_the_clock_said() {
     let [_, a, b, c] = tied(&one).await;
     let first = claim(&one, ONE, 1, &["mail"], 1).await.unwrap().jobs;
     let second = claim(&two, TWO, 2, &["mail"], 1).await.unwrap().jobs;
-    assert_eq!(finish(&one, &first[0], Outcome::Done(Some("one".into()))).await, Settled::Applied);
+    assert_eq!(finish(&one, &first[0], Outcome::Done(Json::of("one").ok())).await, Settled::Applied);
     let long_ago = two.clock().now() - days(3);
-    let ending = Arc::new(vec![ended(&second[0], Outcome::Done(Some("two".into())), long_ago)]);
+    let ending = Arc::new(vec![ended(&second[0], Outcome::Done(Json::of("two").ok()), long_ago)]);
     assert_eq!(two.settle(ending).await.unwrap(), [Settled::Applied]);
     for store in [one, two] {
         let mut told: Vec<_> = store.ended(&[a, b, c]).await.unwrap();

@@ -101,7 +101,7 @@ async fn busy() -> (SqliteStore, TempDir, Vec<(Lease, Job)>) {
     put(&store, 5, |new| new.ordering_key("k")).await;
     let held = claim(&store, HOLDER, 10, NOW).await;
     assert_eq!(held.len(), 4);
-    end(&store, &held[0], Outcome::Done(Some("fine".into()))).await;
+    end(&store, &held[0], Outcome::Done(Json::of("fine").ok())).await;
     end(&store, &held[1], Outcome::Failed(Failure::permanent("no"))).await;
     end(&store, &held[2], Outcome::Failed(Failure::retry("not yet"))).await;
     (store, dir, held)

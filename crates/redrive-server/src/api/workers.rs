@@ -295,10 +295,10 @@ pub(super) async fn complete(
     let output = match &body.value.output {
         None => None,
         Some(raw) => {
-            let value = serde_json::from_str(raw.get());
-            Some(value.map_err(|error| {
+            let value: serde_json::Value = serde_json::from_str(raw.get()).map_err(|error| {
                 invalid(format!("the output is not JSON: {error}"), "send any JSON value")
-            })?)
+            })?;
+            Some(value.into())
         }
     };
     report(&state, &who, &lease.0, Outcome::Done(output)).await

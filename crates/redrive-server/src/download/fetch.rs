@@ -76,7 +76,7 @@ impl Handler<Download> for Fetcher {
             Ok(placed) => {
                 meter.has_all(placed.bytes);
                 self.board.named(attempt.id, &placed.name);
-                Outcome::Done(Some(json!({ "file": placed.name, "bytes": placed.bytes })))
+                Outcome::Done(Some(json!({ "file": placed.name, "bytes": placed.bytes }).into()))
             }
             // Whoever gets on is not failing.
             Err(error) if error.is_cut() && came >= progress_min(&meter) => {

@@ -118,9 +118,12 @@ impl CommandExecutor {
         let stdout = stdout.finish(PIPES_WAIT).await;
         let stderr = stderr.finish(PIPES_WAIT).await;
         match ended {
-            Ok(Ok(status)) if status.success() => Ok(Outcome::Done(Some(json!({
-                "exitCode": 0, "stdout": stdout.kept(), "stderr": stderr.kept(),
-            })))),
+            Ok(Ok(status)) if status.success() => Ok(Outcome::Done(Some(
+                json!({
+                    "exitCode": 0, "stdout": stdout.kept(), "stderr": stderr.kept(),
+                })
+                .into(),
+            ))),
             Ok(Ok(status)) => Err(failed(entry, status, &stderr.last(QUOTED_CHARS_MAX))),
             Ok(Err(error)) => Err(Failure::from_error(&error)),
             Err(_) => {

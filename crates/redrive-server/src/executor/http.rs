@@ -14,11 +14,10 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue, USER_AGENT};
 use redrive::{
-    Attempt, AttemptRecord, By, Class, Clock, Ending, Failure, Fallback, Handler, JobDetail, Limit,
+    Attempt, AttemptRecord, By, Class, Clock, Ending, Failure, Fallback, Handler, JobDetail, Json, Limit,
     NODE_LABEL, Origin, Outcome, Payload, Store, Timestamp, millis,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
 use super::signature::{Secret, Secrets};
 use crate::egress::{Egress, Request, Response, Timeouts};
@@ -40,13 +39,17 @@ const MARGIN_MAX: Duration = millis(250);
 /// failure with a name.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct HttpJob(pub Box<RawValue>);
+pub struct HttpJob(pub Json);
 
 impl Payload for HttpJob {
     const KIND: &'static str = "http";
 
     fn destination(&self) -> Option<String> {
-        Plan::read(self.0.get()).ok().map(|plan| plan.destination())
+        Plan::read(self.0.as_str()).ok().map(|plan| plan.destination())
+    }
+
+    fn read(stored: &Json) -> Result<HttpJob, serde_json::Error> {
+        Ok(HttpJob(stored.clone()))
     }
 }
 
@@ -87,7 +90,7 @@ impl HttpExecutor {
     }
 
     async fn attempt(&self, attempt: &Attempt<HttpJob>) -> Result<Outcome, Failure> {
-        let mut plan = Plan::read(attempt.payload.0.get())
+        let mut plan = Plan::read(attempt.payload.0.as_str())
             .map_err(|problem| Failure::permanent(problem).code(INVALID_INPUT))?;
         // What only some jobs need is boxed, here and below: all of them would carry the room for it.
         if attempt.job().extras().labels.contains_key(NODE_LABEL) && plan.wants_body() {

@@ -54,7 +54,7 @@ impl Registry {
         let run: Runner = Box::new(move |context| {
             let handler = handler.clone();
             Box::pin(async move {
-                match context.job().payload.decode::<P>() {
+                match P::read(&context.job().payload) {
                     Ok(payload) => handler.run(Attempt::new(payload, context)).await,
                     Err(error) => Outcome::Failed(undecodable(P::KIND, &error)),
                 }

@@ -356,7 +356,7 @@ async fn conclude(inner: &Inner, job: &Job, execution: &Execution) -> Result<Out
             Ok(Outcome::Failed(failure_of(inner, node, ended).await?))
         }
         Some(_) => retry(inner, job, execution).await,
-        None if ended.len() == ids.len() => Ok(Outcome::Done(Some(output(execution, &ids, ended)))),
+        None if ended.len() == ids.len() => Ok(Outcome::Done(output(execution, &ids, ended))),
         None => unfinished(inner, job, &ids).await,
     }
 }
@@ -396,7 +396,7 @@ async fn retry(inner: &Inner, job: &Job, execution: &Execution) -> Result<Outcom
     let carried: Vec<_> = failed.cloned().collect();
     let new = inner.start_again(&detail, execution, &carried).await?;
     tracing::info!(execution = %job.id, retry = %new, "Execution started anew");
-    Ok(Outcome::Done(Some(serde_json::json!({ RETRIED_BY: new }))))
+    Ok(Outcome::Done(Some(serde_json::json!({ RETRIED_BY: new }).into())))
 }
 
 /// Somebody brought it back while its nodes are at work; or one of them is no longer there.
@@ -415,7 +415,7 @@ async fn unfinished(inner: &Inner, job: &Job, ids: &[JobId]) -> Result<Outcome> 
 }
 
 /// What the nodes left behind, by their names; if that is too much, of those that nobody comes after.
-fn output(execution: &Execution, ids: &[JobId], ended: Vec<Ended>) -> serde_json::Value {
+fn output(execution: &Execution, ids: &[JobId], ended: Vec<Ended>) -> Option<Json> {
     let outputs: BTreeMap<JobId, Json> =
         ended.into_iter().filter_map(|ended| Some((ended.id, ended.output?))).collect();
     let waited_for: BTreeSet<&str> =
@@ -427,9 +427,9 @@ fn output(execution: &Execution, ids: &[JobId], ended: Vec<Ended>) -> serde_json
             .filter(|(node, _)| wanted(&node.node_id))
             .filter_map(|(node, id)| Some((node.node_id.as_str(), outputs.get(id)?)))
             .collect();
-        serde_json::to_value(map).ok().filter(|map| map.to_string().len() <= OUTPUT_BYTES_MAX)
+        Json::of(&map).ok().filter(|map| map.as_str().len() <= OUTPUT_BYTES_MAX)
     };
-    of(false).or_else(|| of(true)).unwrap_or(serde_json::Value::Null)
+    of(false).or_else(|| of(true)).or_else(|| Json::of(&()).ok())
 }
 
 fn read(job: &Job) -> std::result::Result<Execution, Failure> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::act::{Act, Doing};
 use super::book::{Book, Verdict, demand};
-use crate::job::{Ending, Job, State};
+use crate::job::{Ending, Job, Json, State};
 use crate::machine::Transition;
 use crate::outcome::{Failure, Outcome};
 use crate::stats::Tally;
@@ -36,8 +36,8 @@ pub(super) fn outcome_of(transition: &Transition, doing: Option<Doing>) -> Resul
 }
 
 /// What a handler leaves behind when it leaves something.
-pub(super) fn output() -> serde_json::Value {
-    serde_json::Value::from(42)
+pub(super) fn output() -> Json {
+    serde_json::Value::from(42).into()
 }
 
 fn same(failure: &Failure, act: Act) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use redrive::{HolderId, How, Outcome, PostgresStore, Settled, Store as _};
+use redrive::{HolderId, How, Json, Outcome, PostgresStore, Settled, Store as _};
 use redrive_testbed::{Database, Proxy};
 
 use crate::kit::{claim, ended, job, register};
@@ -115,7 +115,7 @@ async fn a_cut_settlement_counts_once_and_is_answered_as_applied() {
         let claimed = claim(&line.store, HOLDER, u128::from(round) + 1, &["mail"], 10).await.unwrap().jobs;
         let outcomes = [
             Outcome::Done(None),
-            Outcome::Done(Some("fine".into())),
+            Outcome::Done(Json::of("fine").ok()),
             Outcome::Failed(redrive::Failure::retry("not yet")),
         ];
         let settlements =

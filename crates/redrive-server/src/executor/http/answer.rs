@@ -4,15 +4,16 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, DATE, ETAG, LAST_MODIFIED, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, HeaderName};
-use redrive::{Failure, Outcome, Timestamp, secs, span};
-use serde_json::{Map, Value};
+use redrive::{Failure, IntoOutcome as _, Outcome, Output, Timestamp, secs, span};
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::egress::{EgressError, EgressErrorKind, KEPT_BYTES_MAX, Response};
 
 /// The headers of an answer that are kept: what it is, where the thing now lives, and how to ask about it.
 static KEPT_HEADERS: [HeaderName; 8] = [
-    CONTENT_TYPE,
     CONTENT_LENGTH,
+    CONTENT_TYPE,
     DATE,
     ETAG,
     LAST_MODIFIED,
@@ -27,38 +28,47 @@ const QUOTED_CHARS_MAX: usize = 300;
 
 /// Done, with what is kept of the answer.
 pub(super) fn done(response: &Response, source: Option<&str>) -> Outcome {
-    let mut output = kept(response);
-    if let Some(source) = source {
-        output.insert("source".to_owned(), source.into());
-    }
-    Outcome::Done(Some(output.into()))
+    Output(Kept { source, ..Kept::of(response) }).into_outcome()
 }
 
 /// Done by an earlier try, as the far side says now.
 pub(super) fn verified(response: &Response) -> Outcome {
-    let mut output = kept(response);
-    output.insert("verified".to_owned(), true.into());
-    Outcome::Done(Some(output.into()))
+    Output(Kept { verified: Some(true), ..Kept::of(response) }).into_outcome()
 }
 
-fn kept(response: &Response) -> Map<String, Value> {
-    let mut headers = Map::new();
-    for name in &KEPT_HEADERS {
-        if let Some(value) = response.headers.get(name) {
-            let value = value.as_bytes();
-            let value = String::from_utf8_lossy(&value[..value.len().min(KEPT_HEADER_BYTES_MAX)]);
-            headers.insert(name.as_str().to_owned(), value.into());
-        }
+/// What is kept of an answer.
+#[derive(Serialize)]
+struct Kept<'a> {
+    body: Value,
+    headers: KeptHeaders<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<&'a str>,
+    status: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    truncated: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verified: Option<bool>,
+}
+
+impl Kept<'_> {
+    fn of(response: &Response) -> Kept<'_> {
+        let (body, truncated) = kept_body(response);
+        let (headers, status) = (KeptHeaders(&response.headers), response.status.as_u16());
+        Kept { body, headers, source: None, status, truncated: truncated.then_some(true), verified: None }
     }
-    let (body, truncated) = kept_body(response);
-    let mut output = Map::new();
-    output.insert("status".to_owned(), response.status.as_u16().into());
-    output.insert("headers".to_owned(), headers.into());
-    output.insert("body".to_owned(), body);
-    if truncated {
-        output.insert("truncated".to_owned(), true.into());
+}
+
+struct KeptHeaders<'a>(&'a HeaderMap);
+
+impl Serialize for KeptHeaders<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let named = |name: &'static HeaderName| {
+            let value = self.0.get(name)?.as_bytes();
+            let value = &value[..value.len().min(KEPT_HEADER_BYTES_MAX)];
+            Some((name.as_str(), String::from_utf8_lossy(value)))
+        };
+        serializer.collect_map(KEPT_HEADERS.iter().filter_map(named))
     }
-    output
 }
 
 /// JSON as JSON if it is small enough to be kept whole, else the beginning as text. Nothing is kept as null.
@@ -168,6 +178,10 @@ mod tests {
         retry_after(&response(503, &[("retry-after", text)], "").headers, now)
     }
 
+    fn kept(response: &Response) -> Value {
+        serde_json::to_value(Kept::of(response)).unwrap()
+    }
+
     #[test]
     fn a_wait_is_read_in_seconds_and_as_a_date() {
         assert_eq!(asked("120"), Some(secs(120)));
@@ -219,7 +233,7 @@ mod tests {
             response(200, &[("content-type", "application/json"), ("set-cookie", "secret")], r#"{"a":[1]}"#);
         let output = kept(&json);
         assert_eq!(
-            Value::from(output),
+            output,
             json!({"status": 200, "headers": {"content-type": "application/json"}, "body": {"a": [1]}})
         );
         let long = "ü".repeat(KEPT_BYTES_MAX);

@@ -17,7 +17,7 @@ pub async fn a_success_leaves_its_output_and_no_attempt_record(store: Arc<dyn St
     let held = kit.claim_one().await;
     kit.advance(secs(1));
     let output = serde_json::json!({"sent": true});
-    assert_eq!(kit.end(&held, Outcome::Done(Some(output))).await, Settled::Applied);
+    assert_eq!(kit.end(&held, Outcome::Done(Some(output.into()))).await, Settled::Applied);
     let detail = kit.detail(id).await;
     assert_eq!(detail.job.state, State::Succeeded { at: kit.now });
     assert_eq!(detail.job.ledger, Ledger { attempt: 1, ..Ledger::default() });

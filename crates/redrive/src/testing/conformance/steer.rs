@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::kit::{BACKOFF, Kit, QUEUE, failure, fatal, ids, mail};
-use crate::job::{Ending, Ledger, OnConflict, Reason, State, StateName};
+use crate::job::{Ending, Json, Ledger, OnConflict, Reason, State, StateName};
 use crate::machine::Command;
 use crate::outcome::Outcome;
 use crate::span::secs;
@@ -97,7 +97,7 @@ pub async fn a_dead_job_can_be_brought_back(store: Arc<dyn Store>) {
     assert_eq!(detail.job.extras().revived_at, Some(kit.now));
     let held = kit.claim(9).await;
     assert_eq!(ids(&held), [id]);
-    kit.end(&held[0], Outcome::Done(Some("fine".into()))).await;
+    kit.end(&held[0], Outcome::Done(Json::of("fine").ok())).await;
     assert_eq!(kit.name(id).await, StateName::Succeeded);
     assert_eq!(kit.job(other).await.ledger.generation, 0);
     let counts = kit.counts(QUEUE).await;

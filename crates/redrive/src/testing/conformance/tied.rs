@@ -55,7 +55,7 @@ pub async fn what_comes_after_others_begins_when_all_of_them_have_succeeded(stor
     kit.advance(secs(1));
     let held = kit.claim(9).await;
     assert_eq!(ids(&held), [b, c]);
-    kit.end(&held[1], Outcome::Done(Some("out".into()))).await;
+    kit.end(&held[1], Outcome::Done(Json::of("out").ok())).await;
     assert!(kit.claim(9).await.is_empty(), "one of the two is still at it");
     kit.advance(secs(1));
     kit.end(&held[0], Outcome::Done(None)).await;
@@ -276,7 +276,7 @@ pub async fn what_an_unfinished_parent_may_ask_for_is_not_forgotten(store: Arc<d
 pub async fn how_jobs_ended_is_told_of_those_that_are_final(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let (parent, [a, b, c, d]) = put(&mut kit).await;
-    run(&mut kit, a, Outcome::Done(Some("out".into()))).await;
+    run(&mut kit, a, Outcome::Done(Json::of("out").ok())).await;
     let held = kit.claim(9).await;
     kit.end(&held[0], fatal()).await;
     kit.steer(Command::Cancel, d).await;
@@ -293,7 +293,7 @@ pub async fn how_jobs_ended_is_told_of_those_that_are_final(store: Arc<dyn Store
 pub async fn an_ending_that_was_deleted_is_not_told(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     let (_, [a, b, ..]) = put(&mut kit).await;
-    run(&mut kit, a, Outcome::Done(Some("out".into()))).await;
+    run(&mut kit, a, Outcome::Done(Json::of("out").ok())).await;
     let held = kit.claim(9).await;
     kit.end(&held[0], Outcome::Done(None)).await;
     kit.steer(Command::Delete, a).await;
