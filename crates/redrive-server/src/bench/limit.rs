@@ -24,7 +24,8 @@ const SETTINGS: &str =
 const INSERT_JOB: &str =
     "INSERT INTO redrive_jobs (id, kind, queue, priority, policy, created_at, checksum, payload)
                           VALUES (?1, ?2, 1, 0, 1, ?3, ?4, ?5)";
-const INSERT_LIVE: &str = "INSERT INTO redrive_live (seq, queue, priority, due_at) VALUES (?1, 1, 0, ?2)";
+const INSERT_LIVE: &str =
+    "INSERT INTO redrive_live (seq, queue, priority, due_at, kind) VALUES (?1, 1, 0, ?2, ?3)";
 const ADD: &str = "INSERT INTO redrive_stats (queue, name, value) VALUES (1, ?1, ?2)
                    ON CONFLICT (queue, name) DO UPDATE SET value = value + excluded.value";
 const DUE: &str =
@@ -202,7 +203,7 @@ impl<'c> Inserts<'c> {
     fn insert(&mut self, row: &Row) -> Result<()> {
         let Row { id, payload, created_at, checksum } = row;
         self.job.execute(params![id, Parcel::KIND, created_at, checksum, payload])?;
-        self.live.execute(params![self.conn.last_insert_rowid(), created_at])?;
+        self.live.execute(params![self.conn.last_insert_rowid(), created_at, Parcel::KIND])?;
         Ok(())
     }
 
@@ -349,7 +350,7 @@ mod tests {
         "SELECT seq, kind, queue, priority, policy, external, unique_key, ordering_key, destination, parent, labels,
                 deadline, start_by, timeout_ms, revived_at, payload, length(id) FROM redrive_jobs ORDER BY seq",
         "SELECT seq, queue, priority, held, attempt, failures, crashes, snoozes, holds, interruptions, generation,
-                reason, last_delay_ms, expires_at, ordering_key FROM redrive_live ORDER BY seq",
+                reason, last_delay_ms, expires_at, ordering_key, kind FROM redrive_live ORDER BY seq",
         "SELECT seq, state, why, attempt, failures, crashes, snoozes, holds, interruptions, generation, fingerprint,
                 output, started_at IS NULL FROM redrive_done ORDER BY seq",
         "SELECT seq, attempt, ending, failure, fingerprint, rule, next_at IS NULL FROM redrive_attempts

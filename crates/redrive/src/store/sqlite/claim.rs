@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::sync::{Arc, PoisonError};
 
-use rusqlite::{CachedStatement, Connection, Row, params};
+use rusqlite::{Connection, Row, params};
 
 use super::Fault;
 use super::codec::{Names, Standing, hex};
@@ -49,15 +49,18 @@ pub(super) struct Found {
     pub(super) standing: Standing,
     ordering_key: Option<Arc<str>>,
     pub(super) destination: Option<Arc<str>>,
+    /// Whether it is of a kind that is asked for.
+    pub(super) is_asked_for: bool,
 }
 
 impl Found {
-    pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<Found> {
+    pub(super) fn read(row: &Row<'_>, kinds: &Option<Kinds>) -> rusqlite::Result<Found> {
         let name = |column| -> rusqlite::Result<Option<Arc<str>>> {
             Ok(row.get_ref(column)?.as_str_or_null().ok().flatten().map(Into::into))
         };
         let (ordering_key, destination) = (name(13)?, name(14)?);
-        Ok(Found { standing: Standing::read(row)?, ordering_key, destination })
+        let is_asked_for = is_asked_for(kinds, row, 15)?;
+        Ok(Found { standing: Standing::read(row)?, ordering_key, destination, is_asked_for })
     }
 
     pub(super) fn seq(&self) -> i64 {
@@ -69,17 +72,11 @@ impl Found {
     }
 }
 
-/// Tells whether jobs are of the kinds that are asked for. The statement is looked up once for many of them.
-pub(super) struct Sorter<'a>(Option<(&'a Kinds, CachedStatement<'a>)>);
-
-impl Sorter<'_> {
-    pub(super) fn takes(&mut self, seq: i64) -> Result<bool, Fault> {
-        let Some((kinds, kind_of)) = &mut self.0 else { return Ok(true) };
-        Ok(kind_of.query_row([seq], |row| {
-            let kind = row.get_ref(0)?.as_str()?;
-            Ok(kinds.iter().any(|known| **known == *kind))
-        })?)
-    }
+/// Whether what stands in this column is one of the kinds that are asked for.
+fn is_asked_for(kinds: &Option<Kinds>, row: &Row<'_>, column: usize) -> rusqlite::Result<bool> {
+    let Some(kinds) = kinds else { return Ok(true) };
+    let kind = row.get_ref(column)?.as_str()?;
+    Ok(kinds.iter().any(|known| **known == *kind))
 }
 
 impl Core {
@@ -167,7 +164,7 @@ impl Core {
             while over.len() < *room
                 && let Some(row) = rows.next()?
             {
-                let found = Found::read(row)?;
+                let found = Found::read(row, &taking.kinds)?;
                 if !running.0.contains_key(&found.seq()) && (!found.is_suspect() || taking.suspect) {
                     taking.suspect &= !found.is_suspect();
                     over.push(found);
@@ -194,7 +191,6 @@ impl Core {
         let (mut due, mut turns) = (Vec::new(), Vec::new());
         {
             let running = self.running.read().unwrap_or_else(PoisonError::into_inner);
-            let mut sorter = self.sorter(&taking.kinds)?;
             let mut statement = self.conn.prepare_cached(include_str!("claim_due.sql"))?;
             let mut rows =
                 statement.query(params![queue, priority, taking.now.as_millis(), cursor.0, cursor.1])?;
@@ -206,9 +202,9 @@ impl Core {
                 && turns.len() - certain < HELD_PER_CLAIM_MAX
                 && let Some(row) = rows.next()?
             {
-                let found = Found::read(row)?;
+                let found = Found::read(row, &taking.kinds)?;
                 let place = (found.standing.due_at, found.seq());
-                if running.0.contains_key(&found.seq()) || !sorter.takes(found.seq())? {
+                if running.0.contains_key(&found.seq()) || !found.is_asked_for {
                     // It is being taken care of, or somebody else's.
                 } else if found.ordering_key.is_some()
                     || !turns.is_empty()
@@ -357,15 +353,13 @@ impl Core {
         let mut next = None;
         if !queue.paused {
             next = self.next_from_lines(id).map(Timestamp::as_millis);
-            let mut sorter = self.sorter(kinds)?;
             let mut statement = self.conn.prepare_cached(include_str!("next_due.sql"))?;
             for (priority, band) in queue.bands.iter().filter(|(_, band)| band.live > 0) {
                 let cursor = band.cursor(kinds);
                 let mut rows = statement.query(params![id, priority, cursor.0, cursor.1])?;
                 while let Some(row) = rows.next()? {
                     let free = suspect || row.get::<_, u32>(2)? == 0;
-                    let seq = row.get(1)?;
-                    if free && !running.0.contains_key(&seq) && sorter.takes(seq)? {
+                    if free && !running.0.contains_key(&row.get(1)?) && is_asked_for(kinds, row, 3)? {
                         next = next.into_iter().chain([row.get::<_, i64>(0)?]).min();
                         break;
                     }
@@ -382,12 +376,6 @@ impl Core {
             }
         }
         Ok(next.map(Timestamp::from_millis))
-    }
-
-    /// How to tell whether a job is one of these kinds.
-    pub(super) fn sorter<'a>(&'a self, kinds: &'a Option<Kinds>) -> Result<Sorter<'a>, Fault> {
-        let kind_of = |kinds| Ok((kinds, self.conn.prepare_cached(include_str!("kind.sql"))?));
-        Ok(Sorter(kinds.as_ref().map(kind_of).transpose().map_err(Fault::Broken)?))
     }
 
     /// Claimed jobs turned out not to be what was written: they are set aside for a person, and never run.

@@ -89,7 +89,7 @@ impl Core {
                 continue;
             }
             let (seq, due_at) = (conn.last_insert_rowid(), job.due_at().as_millis());
-            insert_live.execute(params![seq, queue, job.priority, due_at])?;
+            insert_live.execute(params![seq, queue, job.priority, due_at, &*job.kind])?;
             let state = queues.entry(queue).or_default();
             state.news.enqueued += 1;
             state.admit(job.priority, due_at, seq);
@@ -285,6 +285,7 @@ fn insert_live(conn: &Connection, job: &Job, queue: i64, seq: i64) -> Result<i64
         job.buried_at().map(Timestamp::as_millis),
         extras.ordering_key.as_deref(),
         extras.destination.as_deref(),
+        &*job.kind,
     ])?;
     Ok(due_at.as_millis())
 }

@@ -1,1 +1,1 @@
-INSERT INTO redrive_live (seq, queue, priority, due_at) VALUES (?1, ?2, ?3, ?4)
+INSERT INTO redrive_live (seq, queue, priority, due_at, kind) VALUES (?1, ?2, ?3, ?4, ?5)

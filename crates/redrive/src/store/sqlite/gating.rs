@@ -19,7 +19,7 @@ use crate::gate::{Change, Gate, Gates, Report, Rules, Seen, Word};
 use crate::job::JobId;
 use crate::queue::OnRetry;
 use crate::stats::Activity;
-use crate::store::{Destination, Destinations, Observed};
+use crate::store::{Destination, Destinations, Kinds, Observed};
 
 /// Shared with whoever reports that all is well, which is no work for the writer.
 pub(super) type SharedGates = Arc<Mutex<Gates>>;
@@ -157,13 +157,13 @@ impl Core {
         let key = (queue, to.clone());
         // One more than may go, to know whether there is one.
         let most = lock(&self.gates).room(to, taking.now).saturating_add(1).min(*room);
-        let found = self.first_in_line(queue, to, most)?;
+        let found = self.first_in_line(queue, to, most, &taking.kinds)?;
         let is_all = found.len() < most;
         let before = *room;
         let mut blocked = None;
         let mut left = false;
         for mut found in found {
-            if (found.is_suspect() && !taking.suspect) || !self.sorter(&taking.kinds)?.takes(found.seq())? {
+            if (found.is_suspect() && !taking.suspect) || !found.is_asked_for {
                 left = true;
                 continue;
             }
@@ -204,10 +204,16 @@ impl Core {
         Ok(())
     }
 
-    fn first_in_line(&self, queue: i64, to: &str, limit: usize) -> Result<Vec<Found>, Fault> {
+    fn first_in_line(
+        &self,
+        queue: i64,
+        to: &str,
+        limit: usize,
+        kinds: &Option<Kinds>,
+    ) -> Result<Vec<Found>, Fault> {
         let mut statement = self.conn.prepare_cached(include_str!("line.sql"))?;
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        let found = statement.query_map(params![to, queue, limit], Found::read)?;
+        let found = statement.query_map(params![to, queue, limit], |row| Found::read(row, kinds))?;
         Ok(found.collect::<Result<_, _>>()?)
     }
 

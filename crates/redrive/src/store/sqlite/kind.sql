@@ -1,1 +1,0 @@
-SELECT kind FROM redrive_jobs WHERE seq = ?1
