@@ -20,12 +20,11 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECKPOINT_PAGES: u32 = 4_000;
 
 /// The migrations, in order. Numbers are positions: the first is 1.
-pub(super) const MIGRATIONS: [&str; 5] = [
+pub(super) const MIGRATIONS: [&str; 4] = [
     include_str!("../../../migrations/sqlite/0001_jobs.sql"),
     include_str!("../../../migrations/sqlite/0002_views.sql"),
     include_str!("../../../migrations/sqlite/0003_operations.sql"),
     include_str!("../../../migrations/sqlite/0004_workflows.sql"),
-    include_str!("../../../migrations/sqlite/0005_kind.sql"),
 ];
 
 /// Where the lock of a file is.
@@ -211,32 +210,5 @@ impl Core {
     pub(super) fn release_holders(&mut self) -> Result<(), Fault> {
         self.conn.execute("UPDATE redrive_holders SET until = 0 WHERE NOT outlives", [])?;
         self.load_holders()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_file_of_an_earlier_version_is_brought_up_to_date_with_what_waits_in_it() {
-        let mut conn = Connection::open_in_memory().unwrap();
-        for migration in &MIGRATIONS[..4] {
-            conn.execute_batch(migration).unwrap();
-        }
-        conn.execute_batch(
-            "PRAGMA foreign_keys = off;
-             INSERT INTO redrive_meta (name, value) VALUES ('schema', '4')
-             ON CONFLICT (name) DO UPDATE SET value = excluded.value;
-             INSERT INTO redrive_jobs (seq, id, kind, queue, priority, policy, created_at, checksum, payload)
-             VALUES (1, 'a', 'mail', 1, 0, 1, 0, 0, '{}'), (2, 'b', 'http', 1, 0, 1, 0, 0, '{}');
-             INSERT INTO redrive_live (seq, queue, priority, due_at) VALUES (1, 1, 0, 0), (2, 1, 0, 0);",
-        )
-        .unwrap();
-        migrate(&mut conn).unwrap();
-        let mut statement = conn.prepare("SELECT kind FROM redrive_live ORDER BY seq").unwrap();
-        let kinds: Vec<String> =
-            statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
-        assert_eq!(kinds, ["mail", "http"]);
     }
 }
