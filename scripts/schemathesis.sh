@@ -2,7 +2,7 @@
 # Asks a served binary everything its description allows, and much that it does not: no server error, and no answer that
 # is not described. REDRIVE_SCHEMATHESIS_ROLES says as whom, one after the other: `local` is everybody on an open loopback
 # server (the default), `nobody` has no token where one is needed, and every other word is the scope of a token.
-# REDRIVE_SCHEMATHESIS_SECS says for how long each (default 90); its settings are in schemathesis.toml.
+# REDRIVE_SCHEMATHESIS_SECS says for how long each (default 120); its settings are in schemathesis.toml.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -74,7 +74,7 @@ for role in ${REDRIVE_SCHEMATHESIS_ROLES:-local}; do
   if [ -f "$folder/openapi.json" ]; then description=$folder/openapi.json; fi
   # --config-file comes before the command. The description is the served one.
   if ! "$tools/bin/schemathesis" --config-file "$config" run "$description" --url "$url" "${options[@]}" \
-    --max-time "${REDRIVE_SCHEMATHESIS_SECS:-90}"; then
+    --max-time "${REDRIVE_SCHEMATHESIS_SECS:-120}"; then
     echo "hint: each failure above ends with a curl command that repeats it" >&2
     exit 1
   fi
