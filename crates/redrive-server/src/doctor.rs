@@ -4,19 +4,36 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use redrive::{Finding, PostgresStore, Severity, SqliteStore};
+use redrive_server::config;
 
 use crate::cli::{DoctorOptions, StoreUrl};
+use crate::client::Target;
 use crate::out::{self, Colour};
+use crate::trouble::{Done, Trouble};
 
 /// Examines the store and says what was found. The exit code is the worst of it.
 pub(crate) fn run(options: &DoctorOptions) -> ExitCode {
-    match examine(&options.store).and_then(|findings| say(&findings, options.json)) {
+    let store = match store(options) {
+        Ok(store) => store,
+        Err(trouble) => return out::trouble(&trouble),
+    };
+    match examine(&store).and_then(|findings| say(&findings, options.json)) {
         Ok(worst) => ExitCode::from(code(worst)),
         Err(error) => {
             out::complain(&error);
             ExitCode::from(code(Severity::Danger))
         }
     }
+}
+
+/// The one that is named, or else the configured one.
+fn store(options: &DoctorOptions) -> Done<StoreUrl> {
+    if let Some(store) = &options.store {
+        return Ok(store.clone());
+    }
+    let target = Target { config: options.config.clone(), ..Target::default() };
+    let config = config::load(&target.sources()).map_err(|mistakes| Trouble::config(&mistakes))?;
+    Ok(config.store)
 }
 
 /// What `--help` promises to scripts.

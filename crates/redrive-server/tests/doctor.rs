@@ -121,6 +121,7 @@ async fn a_healthy_database_has_no_warning_and_nothing_that_cannot_be_seen() {
             "counters",
             "leases",
             "workers",
+            "hold",
             "overdue jobs"
         ]
     );
@@ -261,9 +262,12 @@ async fn a_due_job_that_nobody_claims_is_found_by_queue() {
         "queue \"mail\"",
     );
     report.assert_says("overdue jobs", "notice", "The queue is paused", "Engine::resume(\"paused\")");
+    report.assert_says("overdue jobs", "notice", "The queue is paused", "`redrive queues resume paused`");
     report.assert_says("workers", "notice", "No engine holds a lease, and jobs wait", "Engine::run");
     assert!(!format!("{:?}", report.findings).contains("\"later\""));
     assert_eq!(report.code, Some(1));
+    store.operations().hold(true).await.unwrap();
+    Report::of(database.url()).assert_says("hold", "warning", "nothing runs", "`redrive resume`");
 }
 
 #[tokio::test]
@@ -358,6 +362,28 @@ async fn a_due_job_in_a_file_that_nobody_claims_is_found() {
     assert_eq!(report.code, Some(1));
     let findings = store.examine().await.unwrap();
     assert!(findings.iter().any(|finding| finding.found == "This process has the file."), "{findings:#?}");
+}
+
+#[tokio::test]
+async fn a_file_that_is_held_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs.db");
+    let store = SqliteStore::open(&path).await.unwrap();
+    let report = || Report::of(&format!("sqlite:{}", path.display()));
+    report().assert_says("hold", "good", "The store is not held.", "");
+    store.operations().hold(true).await.unwrap();
+    report().assert_says("hold", "warning", "nothing runs", "`redrive resume`");
+    assert_eq!(report().code, Some(1));
+}
+
+#[test]
+fn without_a_name_the_configured_store_is_examined() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = folder.path().join("redrive.toml");
+    std::fs::write(&config, "store = \"sqlite:nowhere.db\"\n").unwrap();
+    let output = doctor(&["--config", config.to_str().unwrap()]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.code() == Some(2) && said.contains("There is no file nowhere.db"), "{said}");
 }
 
 #[test]

@@ -15,7 +15,11 @@ use tokio::sync::oneshot;
 
 use super::workload::{FAILURE, Parcel, policy};
 
-const SCHEMA: &str = include_str!("../../../redrive/migrations/sqlite/0001_jobs.sql");
+/// Those of the store's migrations that make what is used here.
+const SCHEMA: [&str; 2] = [
+    include_str!("../../../redrive/migrations/sqlite/0001_jobs.sql"),
+    include_str!("../../../redrive/migrations/sqlite/0005_kind.sql"),
+];
 /// As the store sets them.
 const SETTINGS: &str =
     "PRAGMA journal_mode = wal; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 4000;
@@ -108,7 +112,7 @@ impl Limit {
     pub(crate) fn open(path: &Path) -> Result<Limit> {
         let conn = Connection::open(path)?;
         conn.execute_batch(SETTINGS)?;
-        conn.execute_batch(SCHEMA)?;
+        SCHEMA.iter().try_for_each(|migration| conn.execute_batch(migration))?;
         conn.execute("INSERT INTO redrive_queues (id, name) VALUES (1, ?1)", [DEFAULT_QUEUE])?;
         let body = serde_json::to_string(&policy())?;
         conn.execute("INSERT INTO redrive_policies (id, version, body) VALUES (1, 1, ?1)", [body])?;

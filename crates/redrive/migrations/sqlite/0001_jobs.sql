@@ -65,9 +65,7 @@ CREATE TABLE redrive_live (
     in_line_ms    INTEGER NOT NULL DEFAULT 0,
     expires_at    INTEGER,
     ordering_key  TEXT,
-    destination   TEXT,
-    -- As in its job: who asks for other kinds passes it by without reading that.
-    kind          TEXT NOT NULL
+    destination   TEXT
 ) STRICT;
 CREATE INDEX redrive_live_due ON redrive_live (queue, priority, due_at) WHERE held = 0;
 CREATE INDEX redrive_live_expires ON redrive_live (queue, expires_at) WHERE expires_at IS NOT NULL;

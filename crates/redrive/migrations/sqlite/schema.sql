@@ -277,10 +277,8 @@ CREATE TABLE redrive_live (
     in_line_ms    INTEGER NOT NULL DEFAULT 0,
     expires_at    INTEGER,
     ordering_key  TEXT,
-    destination   TEXT,
-    -- As in its job: who asks for other kinds passes it by without reading that.
-    kind          TEXT NOT NULL
-) STRICT;
+    destination   TEXT
+, kind TEXT NOT NULL DEFAULT '') STRICT;
 
 CREATE TABLE redrive_meta (
     name  TEXT NOT NULL PRIMARY KEY,

@@ -56,6 +56,25 @@ impl Finding {
     }
 }
 
+/// Whether somebody has stopped everything, which a restored store begins with.
+pub(super) fn hold(is_held: bool) -> Finding {
+    match is_held {
+        true => Finding::new(
+            "hold",
+            Severity::Warning,
+            "The store is held: nothing runs.",
+            "`redrive resume`, or Engine::unhold(), when it may go on; jobs of a restored store may have been done since \
+             its copy was made",
+        ),
+        false => Finding::good("hold", "The store is not held."),
+    }
+}
+
+/// How a paused queue goes on.
+pub(super) fn resume(queue: &str) -> String {
+    format!("`redrive queues resume {queue}`, or Engine::resume({queue:?}), when it may go on")
+}
+
 /// The first of these severities whose limit is reached; good if none is.
 pub(super) fn by_limit<T: PartialOrd>(value: &T, limits: &[(T, Severity)]) -> Severity {
     limits.iter().find(|(limit, _)| value >= limit).map_or(Severity::Good, |(_, severity)| *severity)

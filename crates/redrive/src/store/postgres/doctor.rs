@@ -65,6 +65,7 @@ pub(super) async fn examine(config: Config, opened: Opened) -> Result<Vec<Findin
         findings.add("leftovers", exam.leftovers().await);
         findings.add("leases", exam.stuck_leases().await);
         findings.add("workers", exam.workers().await);
+        findings.add("hold", exam.hold().await);
         findings.add("overdue jobs", exam.overdue_jobs().await);
     }
     Ok(findings.0)

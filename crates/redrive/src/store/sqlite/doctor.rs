@@ -2,14 +2,16 @@
 //!
 //! An examination refuses nothing and changes nothing, so that it can be had where an engine would not open.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::operations::is_held;
 use super::{Fault, SqliteOptions, open};
 use crate::clock::Clock;
-use crate::store::finding::{Finding, Severity, by_limit, how_big, how_long};
+use crate::store::finding::{Finding, Severity, by_limit, hold, how_big, how_long, resume};
 
 /// Four times what is left after a checkpoint: somebody keeps it from being copied into the file.
 const LOG_BYTES: i64 = 64 << 20;
@@ -18,6 +20,13 @@ const FREE_BYTES: i64 = 64 << 20;
 /// How long jobs may be late.
 const LATE: [(Duration, Severity); 2] =
     [(Duration::from_secs(60), Severity::Warning), (Duration::from_secs(5), Severity::Notice)];
+
+/// What others may do, in the mode of a file or a folder.
+const OTHERS_ENTER: u32 = 0o001;
+const OTHERS_WRITE: u32 = 0o002;
+const OTHERS_USE: u32 = 0o006;
+/// In a folder with this, nobody can move the files of others.
+const STICKY: u32 = 0o1000;
 
 /// How the file that is examined was opened.
 pub(super) enum Opened {
@@ -65,6 +74,9 @@ pub(super) fn examine(path: &Path, opened: &Opened) -> Vec<Finding> {
         Err(fault) => findings.push(Finding::unseen(check, fault)),
     };
     add("file", look.file());
+    if options.vfs.is_none() {
+        add("access", Ok(access(path)));
+    }
     add("durability", look.durability());
     add("log", look.log());
     add("size", look.free_pages());
@@ -72,6 +84,7 @@ pub(super) fn examine(path: &Path, opened: &Opened) -> Vec<Finding> {
     match look.schema() {
         Ok((schema, Present::Yes)) => {
             add("schema", Ok(vec![schema]));
+            add("hold", look.hold());
             add("overdue jobs", look.overdue_jobs());
         }
         Ok((schema, Present::No)) => add("schema", Ok(vec![schema])),
@@ -91,6 +104,40 @@ fn version() -> Finding {
         );
     }
     Finding::good("sqlite", format!("SQLite {version} is built in."))
+}
+
+/// Who else on this machine can get at the file.
+fn access(path: &Path) -> Vec<Finding> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = |path: &Path| std::fs::metadata(path).map(|file| file.permissions().mode());
+    let (file, around) = match (mode(path), mode(folder)) {
+        (Ok(file), Ok(around)) => (file, around),
+        (Err(error), _) | (_, Err(error)) => return vec![Finding::unseen("access", error)],
+    };
+    let mut findings = Vec::new();
+    if file & OTHERS_USE != 0 && around & OTHERS_ENTER != 0 {
+        findings.push(Finding::new(
+            "access",
+            Severity::Warning,
+            "Every user of this machine can read the file, and the payloads in it.",
+            format!("chmod go-rwx {}*", path.display()),
+        ));
+    }
+    if around & OTHERS_WRITE != 0 && around & STICKY == 0 {
+        findings.push(Finding::new(
+            "access",
+            Severity::Warning,
+            "Every user of this machine can put another file in its place.",
+            format!("chmod go-w {}", folder.display()),
+        ));
+    }
+    if findings.is_empty() {
+        findings.push(Finding::good(
+            "access",
+            "Other users of this machine can neither read nor replace the file.",
+        ));
+    }
+    findings
 }
 
 struct Look<'a> {
@@ -243,6 +290,10 @@ impl Look<'_> {
         Ok((finding, Present::Yes))
     }
 
+    fn hold(&self) -> Result<Vec<Finding>, Fault> {
+        Ok(vec![is_held(&self.conn).map(hold)?])
+    }
+
     fn overdue_jobs(&self) -> Result<Vec<Finding>, Fault> {
         let now = Clock::system().now();
         let mut statement = self.conn.prepare(include_str!("doctor_due.sql"))?;
@@ -261,13 +312,16 @@ impl Look<'_> {
                     "overdue jobs",
                     Severity::Notice,
                     format!("{found} The queue is paused."),
-                    format!("Engine::resume({queue:?}) when it may go on"),
+                    resume(&queue),
                 )),
                 severity => findings.push(Finding::new(
                     "overdue jobs",
                     severity,
                     found,
-                    format!("see that an engine runs that has the queue {queue:?}, and raise its concurrency if it does"),
+                    format!(
+                        "see that an engine runs that has the queue {queue:?}, or that a worker asks for its kind, and \
+                         raise its concurrency if one does"
+                    ),
                 )),
             }
         }
@@ -275,5 +329,33 @@ impl Look<'_> {
             findings.push(Finding::good("overdue jobs", "No due job has been waiting for long."));
         }
         Ok(findings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, Permissions, set_permissions};
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_others_can_read_or_replace_is_found_with_what_to_run() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        File::create(&path).unwrap();
+        let found = |around: u32, file: u32| -> Vec<String> {
+            set_permissions(folder.path(), Permissions::from_mode(around)).unwrap();
+            set_permissions(&path, Permissions::from_mode(file)).unwrap();
+            access(&path).into_iter().filter_map(|finding| finding.advice).collect()
+        };
+        let hide = format!("chmod go-rwx {}*", path.display());
+        let close = format!("chmod go-w {}", folder.path().display());
+        assert_eq!(found(0o755, 0o644), std::slice::from_ref(&hide));
+        assert_eq!(found(0o777, 0o646), [hide, close.clone()]);
+        assert_eq!(found(0o777, 0o600), [close]);
+        for (around, file) in [(0o755, 0o600), (0o755, 0o640), (0o700, 0o644), (0o1777, 0o600)] {
+            assert_eq!(found(around, file), Vec::<String>::new(), "{around:o} {file:o}");
+        }
+        assert_eq!(access(&path)[0].severity, Severity::Good);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,13 +19,16 @@ pub(super) const SQLITE_VERSION_MIN: i32 = 3_051_003;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pages in the write-ahead log before they are copied into the database: 16 MiB.
 const CHECKPOINT_PAGES: u32 = 4_000;
+/// Its owner's alone, as everything that holds payloads: there may be passwords in them.
+const MODE: u32 = 0o600;
 
 /// The migrations, in order. Numbers are positions: the first is 1.
-pub(super) const MIGRATIONS: [&str; 4] = [
+pub(super) const MIGRATIONS: [&str; 5] = [
     include_str!("../../../migrations/sqlite/0001_jobs.sql"),
     include_str!("../../../migrations/sqlite/0002_views.sql"),
     include_str!("../../../migrations/sqlite/0003_operations.sql"),
     include_str!("../../../migrations/sqlite/0004_workflows.sql"),
+    include_str!("../../../migrations/sqlite/0005_kind.sql"),
 ];
 
 /// Where the lock of a file is.
@@ -60,6 +64,7 @@ pub(super) fn lock(path: &Path) -> Result<File> {
         .write(true)
         .create(true)
         .truncate(false)
+        .mode(MODE)
         .open(&name)
         .map_err(|error| {
             Error::new(ErrorKind::ReadOnly, format!("cannot make the lock file {}: {error}", name.display()))
@@ -96,6 +101,9 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection>
     }
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if options.vfs.is_none() {
+        make(path);
+    }
     let mut conn = connect(path, flags, options)?;
     let mode: String =
         conn.pragma_update_and_check(None, "journal_mode", "wal", |row| row.get(0)).map_err(broken)?;
@@ -115,6 +123,14 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection>
     refuse_half_a_page(&conn, path, options)?;
     migrate(&mut conn)?;
     Ok(conn)
+}
+
+/// Makes the file if it is not there: SQLite would let everybody read it. It gives the log the rights that the file has.
+fn make(path: &Path) {
+    if path != Path::new(":memory:") {
+        let made = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path);
+        drop(made); // SQLite opens it next, and says what is wrong
+    }
 }
 
 /// SQLite reads the missing end of a last page as zeros. The log is empty here, so nothing will bring the end back.
@@ -210,5 +226,64 @@ impl Core {
     pub(super) fn release_holders(&mut self) -> Result<(), Fault> {
         self.conn.execute("UPDATE redrive_holders SET until = 0 WHERE NOT outlives", [])?;
         self.load_holders()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn mode(path: &Path, tail: &str) -> u32 {
+        let mut name = path.as_os_str().to_owned();
+        name.push(tail);
+        std::fs::metadata(name).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn every_file_of_a_new_store_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        let _lock = lock(&path).unwrap();
+        let conn = writer(&path, &SqliteOptions::default()).unwrap();
+        conn.execute("INSERT INTO redrive_meta (name, value) VALUES ('a', 'b')", []).unwrap();
+        assert_eq!(["", "-wal", "-shm", ".lock"].map(|tail| mode(&path, tail)), [0o600; 4]);
+        drop(conn);
+        let copy = folder.path().join("copy.db");
+        super::super::backup::backup(&path, &copy).unwrap();
+        assert_eq!(mode(&copy, ""), 0o600);
+    }
+
+    #[test]
+    fn a_file_that_is_there_keeps_the_rights_it_was_given() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("jobs.db");
+        File::create(&path).unwrap().set_permissions(std::fs::Permissions::from_mode(0o640)).unwrap();
+        let conn = writer(&path, &SqliteOptions::default()).unwrap();
+        conn.execute("INSERT INTO redrive_meta (name, value) VALUES ('a', 'b')", []).unwrap();
+        assert_eq!(["", "-wal", "-shm"].map(|tail| mode(&path, tail)), [0o640; 3]);
+    }
+
+    #[test]
+    fn a_file_of_an_earlier_version_is_brought_up_to_date_with_what_waits_in_it() {
+        let mut conn = Connection::open_in_memory().unwrap();
+        for migration in &MIGRATIONS[..4] {
+            conn.execute_batch(migration).unwrap();
+        }
+        conn.execute_batch(
+            "PRAGMA foreign_keys = off;
+             INSERT INTO redrive_meta (name, value) VALUES ('schema', '4')
+             ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+             INSERT INTO redrive_jobs (seq, id, kind, queue, priority, policy, created_at, checksum, payload)
+             VALUES (1, 'a', 'mail', 1, 0, 1, 0, 0, '{}'), (2, 'b', 'http', 1, 0, 1, 0, 0, '{}');
+             INSERT INTO redrive_live (seq, queue, priority, due_at) VALUES (1, 1, 0, 0), (2, 1, 0, 0);",
+        )
+        .unwrap();
+        migrate(&mut conn).unwrap();
+        let mut statement = conn.prepare("SELECT kind FROM redrive_live ORDER BY seq").unwrap();
+        let kinds: Vec<String> =
+            statement.query_map([], |row| row.get(0)).unwrap().collect::<Result<_, _>>().unwrap();
+        assert_eq!(kinds, ["mail", "http"]);
     }
 }

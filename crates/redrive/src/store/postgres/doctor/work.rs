@@ -8,7 +8,7 @@ use tokio_postgres::types::Type;
 use super::super::codec::only;
 use super::super::fault::Fault;
 use super::{Exam, how_long_ms, how_many, ms};
-use crate::store::finding::{Finding, Severity, by_limit};
+use crate::store::finding::{Finding, Severity, by_limit, hold, resume};
 
 /// An engine ends a holder within a second of its lease; whatever is over by another lease, nobody ends. Leases are
 /// 30 s unless a builder says otherwise.
@@ -68,6 +68,11 @@ impl Exam {
         }])
     }
 
+    pub(super) async fn hold(&self) -> Result<Vec<Finding>, Fault> {
+        let rows = self.rows(include_str!("../is_held.sql"), &[]).await?;
+        Ok(vec![hold(only(&rows)?.try_get(0)?)])
+    }
+
     pub(super) async fn overdue_jobs(&self) -> Result<Vec<Finding>, Fault> {
         let rows = self.rows(include_str!("overdue.sql"), &[]).await?;
         // Where that cannot be known, nobody is said to have looked.
@@ -89,20 +94,23 @@ impl Exam {
                     "overdue jobs",
                     Severity::Notice,
                     format!("{found} The queue is paused."),
-                    format!("Engine::resume({queue:?}) when it may go on"),
+                    resume(queue),
                 )),
                 severity if unseen > UNSEEN_MS => findings.push(Finding::new(
                     "overdue jobs",
                     severity,
                     format!("{found} No engine has looked there for a minute or more."),
-                    format!("start an engine that has the queue {queue:?}, or add it to one that runs"),
+                    format!(
+                        "start an engine that has the queue {queue:?}, or add it to one that runs, or see that a worker \
+                         asks for its kind"
+                    ),
                 )),
                 severity => findings.push(Finding::new(
                     "overdue jobs",
                     severity,
                     found,
-                    "engines look there but have no free place: raise the queue's concurrency, start more of them, \
-                     or see what makes handlers slow",
+                    "engines look there but have no free place, or no worker asks for its kind: raise the queue's \
+                     concurrency, start more of them, or see what makes handlers slow",
                 )),
             }
         }
