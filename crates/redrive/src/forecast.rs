@@ -36,8 +36,12 @@ pub fn forecast(job: &Job, count: usize) -> Vec<Forecast> {
     while steps.len() < count {
         match job.state.clone() {
             State::Waiting { due_at, .. } => {
-                steps.push(Forecast::Attempt { attempt: job.attempt(), at: due_at });
-                fail(&mut job, due_at);
+                // If its time is over before it has its turn, it does not run.
+                let over = job.expires_at().filter(|over| *over <= due_at);
+                if over.is_none() {
+                    steps.push(Forecast::Attempt { attempt: job.attempt(), at: due_at });
+                }
+                fail(&mut job, over.unwrap_or(due_at));
             }
             // Its own end is not known, but what comes after a failure now is.
             State::Running { since } => fail(&mut job, since),
@@ -64,7 +68,7 @@ fn fail(job: &mut Job, at: Timestamp) {
 mod tests {
     use super::*;
     use crate::clock::Rng;
-    use crate::job::{JobId, Json, NewJob};
+    use crate::job::{JobId, Json, NewJob, Reason};
     use crate::policy::Policy;
     use crate::queue::Queue;
 
@@ -89,6 +93,15 @@ mod tests {
                 Forecast::Dead { at: at(6), why: GiveUp::Exhausted },
             ]
         );
+    }
+
+    #[test]
+    fn a_job_whose_time_is_over_before_its_turn_is_told_to_die_then() {
+        let mut job = job(Policy::fixed(crate::secs(5)).retries(9));
+        job.extras_mut().deadline = Some(NOW + crate::secs(2));
+        job.state = State::Waiting { due_at: NOW + crate::secs(4), reason: Reason::ByHand };
+        let over = Forecast::Dead { at: NOW + crate::secs(2), why: GiveUp::Expired };
+        assert_eq!(forecast(&job, 5), [over]);
     }
 
     #[test]

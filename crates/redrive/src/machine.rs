@@ -23,6 +23,8 @@ pub const SNOOZES_MAX: u32 = 1_000;
 pub const UNHANDLED_DELAY: Duration = Duration::from_secs(30);
 /// Payloads and outputs are data to act on, not files to carry.
 pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
+/// The longest that somebody may put a job off: beyond are times that mean something else.
+const WAIT_MAX: Duration = span::days(36_500);
 /// What a job may leave behind.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Kinds, queues, keys and destinations are names.
@@ -94,7 +96,7 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
     }
     let (due_at, reason) = match (new.when, new.origin) {
         (When::At(at), _) => (at.max(now), Reason::Scheduled),
-        (When::After(delay), _) => (now + delay.min(span::MAX), Reason::Scheduled),
+        (When::After(delay), _) => (now + delay, Reason::Scheduled),
         (When::Now, Origin::Engine) => (now, Reason::Scheduled),
         (When::Now, Origin::External) => {
             let outside = new.history.last().and_then(|record| record.failure.as_ref());
@@ -102,6 +104,12 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
             (now + delay.wait, if delay.asked { Reason::RetryAfter } else { Reason::Backoff })
         }
     };
+    if due_at.since(now) > WAIT_MAX {
+        return Err(Error::invalid(
+            format!("the {:?} job would be due at {due_at}, which is too far away", new.kind),
+            "let it run within a hundred years",
+        ));
+    }
     let (history, ledger) = carried_over(new.history, now);
     let reason = if ledger.failures > 0 && reason == Reason::Scheduled { Reason::Backoff } else { reason };
     let job = Job {
@@ -126,7 +134,7 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
                 "the {:?} job would be due at {due_at}, after its time is over at {expires_at}",
                 job.kind
             ),
-            "give it a later deadline and start_by, or an earlier time to run",
+            "let it run earlier, or give it a later deadline and a later time to start by",
         ));
     }
     let (on_conflict, capacity) = (new.on_conflict, queue.capacity);
@@ -153,6 +161,7 @@ fn problems(new: &NewJob, payload: &Json) -> Vec<String> {
         ("kind", Some(&new.kind)),
         ("queue", Some(&new.queue)),
         ("key", new.extras.key.as_ref()),
+        ("ordering key", new.extras.ordering_key.as_ref()),
         ("destination", new.extras.destination.as_ref()),
     ];
     for (what, name) in names {
@@ -162,10 +171,10 @@ fn problems(new: &NewJob, payload: &Json) -> Vec<String> {
             problems.push(format!("its {what} has {} bytes: write 1 to {NAME_BYTES_MAX}", name.len()));
         }
     }
-    if let Some(key) = &new.extras.ordering_key
-        && key.len() > NAME_BYTES_MAX
+    if let Some(destination) = &new.extras.destination
+        && destination.chars().any(char::is_control)
     {
-        problems.push(format!("its ordering key has {} bytes: write at most {NAME_BYTES_MAX}", key.len()));
+        problems.push(format!("its destination {destination:?} has control characters: leave them out"));
     }
     problems
 }
@@ -187,6 +196,9 @@ pub(crate) fn content_problems(
         problems.push(format!(
             "its labels are too many or too long: at most {LABELS_MAX} of {NAME_BYTES_MAX} bytes"
         ));
+    }
+    if labels.keys().any(String::is_empty) {
+        problems.push("one of its labels has no name: give it one".to_owned());
     }
     if let Some(Err(found)) = policy.map(Policy::validate) {
         problems.extend(found);
@@ -431,6 +443,14 @@ pub fn steer(job: &Job, command: Command, now: Timestamp) -> Steer {
             return Steer::Refuse("it waits for the jobs that it comes after");
         }
         (Command::RetryNow, State::Waiting { .. }) => next.state = waiting(now, Reason::ByHand),
+        (Command::Reschedule(at), State::Waiting { .. }) if at.since(now) > WAIT_MAX => {
+            return Steer::Refuse("that is more than a hundred years away");
+        }
+        (Command::Reschedule(at), State::Waiting { .. })
+            if job.expires_at().is_some_and(|over| over <= at && now < over) =>
+        {
+            return Steer::Refuse("its time is over by then; choose an earlier time");
+        }
         (Command::Reschedule(at), State::Waiting { .. }) => next.state = waiting(at, Reason::ByHand),
         (Command::Hurry, State::Waiting { due_at, reason: Reason::Backoff | Reason::RetryAfter })
             if *due_at > now =>
@@ -449,6 +469,9 @@ pub fn steer(job: &Job, command: Command, now: Timestamp) -> Steer {
         (Command::Cancel, _) => return Steer::Refuse("it is finished"),
         (Command::RetryNow | Command::Reschedule(_), State::Running { .. }) => {
             return Steer::Refuse("it is running");
+        }
+        (Command::RetryNow | Command::Reschedule(_), State::Succeeded { .. }) => {
+            return Steer::Refuse("it has succeeded; enqueue another to have it done again");
         }
         (Command::RetryNow | Command::Reschedule(_), _) => {
             return Steer::Refuse("it is finished; redrive it to bring it back");
@@ -518,6 +541,29 @@ mod tests {
 
     fn dead(why: GiveUp) -> State {
         State::Dead { at: NOW, why }
+    }
+
+    #[test]
+    fn a_name_that_is_given_has_letters() {
+        let mail = || NewJob::of_kind("mail", Json::of("payload").unwrap());
+        let refused = |new: NewJob| {
+            let id = JobId::new(NOW, 0, &mut Rng::seeded(1));
+            admit(new, &Queue::new("default"), id, NOW, &mut Rng::seeded(1))
+                .err()
+                .map(|error| error.to_string())
+        };
+        for (new, said) in [
+            (mail().key(""), "its key has 0 bytes: write 1 to 256"),
+            (mail().ordering_key(""), "its ordering key has 0 bytes: write 1 to 256"),
+            (mail().destination(""), "its destination has 0 bytes: write 1 to 256"),
+            (mail().destination("a\nb"), r#"its destination "a\nb" has control characters: leave them out"#),
+            (mail().label("", "x"), "one of its labels has no name: give it one"),
+        ] {
+            let error = refused(new).expect(said);
+            assert!(error.contains(said), "{error}");
+        }
+        let good = mail().key("k").ordering_key("o").destination("höst:443#a b").label("a", "");
+        assert_eq!(refused(good), None);
     }
 
     #[test]
@@ -739,5 +785,24 @@ mod tests {
             }
             prop_assert_eq!(transition.failure.is_some(), matches!(transition.ending, Ending::Failed | Ending::Crashed));
         }
+    }
+
+    #[test]
+    fn nothing_waits_longer_than_it_may() {
+        let id = JobId::new(NOW, 0, &mut Rng::seeded(1));
+        let due =
+            |new: NewJob| admit(new, &Queue::new("default"), id, NOW, &mut id.rng(0)).map(|a| a.job.due_at());
+        let new = || NewJob::of_kind("task", Json::of("x").unwrap());
+        assert_eq!(due(new().after(days(500))).unwrap(), NOW + days(500), "no shorter than was asked for");
+        for late in
+            [new().after(WAIT_MAX + secs(1)), new().run_at(Timestamp::MAX), new().after(Duration::MAX)]
+        {
+            assert!(due(late).unwrap_err().to_string().contains("too far away"));
+        }
+        let waits = Job { state: wait(secs(9), Reason::Scheduled), ..job(Ledger::default()) };
+        let refused = |job: &Job, at| matches!(steer(job, Command::Reschedule(at), NOW), Steer::Refuse(_));
+        assert!(!refused(&waits, NOW + WAIT_MAX) && refused(&waits, Timestamp::MAX));
+        let ends = with_deadline(waits, NOW + mins(1));
+        assert!(!refused(&ends, NOW + secs(59)) && refused(&ends, NOW + mins(1)));
     }
 }

@@ -144,7 +144,7 @@ impl Stop {
 pub(super) async fn run(
     inner: &Arc<Inner>,
     lease: Lease,
-    job: Job,
+    job: Arc<Job>,
     stop: Arc<Stop>,
     turn: Option<Timestamp>,
 ) -> Option<Settlement> {
@@ -155,7 +155,6 @@ pub(super) async fn run(
         }
     }
     let started_at = inner.clock.now();
-    let job = Arc::new(job);
     // It may have waited for its place until now.
     let outcome = if stop.why().is_some() {
         Outcome::Interrupted
@@ -174,7 +173,7 @@ pub(super) async fn run(
                         Why::LeaseLost | Why::Shutdown => Outcome::Interrupted,
                         Why::Died => return None,
                     },
-                    outcome = guarded(attempting, &job) => outcome,
+                    outcome = guarded(attempting, &job, started_at) => outcome,
                 }
             }
         }
@@ -197,21 +196,23 @@ pub(super) fn settlement(
     Settlement { lease, job, transition, started_at, ended_at, again: None }
 }
 
-/// A panic and an overrun are failures of this job alone.
-async fn guarded(mut attempting: Attempting, job: &Job) -> Outcome {
+/// A panic and an overrun are failures of this job alone; and when its time is over, so is the attempt.
+async fn guarded(mut attempting: Attempting, job: &Job, now: Timestamp) -> Outcome {
     let caught = std::future::poll_fn(|cx| {
         match std::panic::catch_unwind(AssertUnwindSafe(|| attempting.as_mut().poll(cx))) {
             Ok(polled) => polled,
             Err(panic) => std::task::Poll::Ready(Outcome::Failed(panicked(&*panic))),
         }
     });
-    match job.timeout() {
-        None => caught.await,
-        Some(limit) => tokio::time::timeout(limit, caught).await.unwrap_or_else(|_| {
-            let message = format!("the attempt took longer than {}", span::format(limit));
-            Outcome::Failed(Failure::retry(message).code("TIMEOUT"))
-        }),
-    }
+    let (limit, left) = (job.timeout(), job.deadline().map(|deadline| deadline.since(now)));
+    let Some(shorter) = limit.into_iter().chain(left).min() else { return caught.await };
+    tokio::time::timeout(shorter, caught).await.unwrap_or_else(|_| {
+        if left == Some(shorter) {
+            return Outcome::Expired;
+        }
+        let message = format!("the attempt took longer than {}", span::format(shorter));
+        Outcome::Failed(Failure::retry(message).code("TIMEOUT"))
+    })
 }
 
 fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {

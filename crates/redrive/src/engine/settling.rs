@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::attempt::Why;
-use super::shift::{Desk, RETRY_FIRST, RETRY_MAX, Step};
+use super::shift::{Desk, RETRY_FIRST, RETRY_MAX, Start, Step};
 use crate::store::{Again, Lease, Settled, Settlement};
 
 /// Settlements of one transaction.
@@ -140,7 +140,14 @@ impl Desk {
         waiting + self.settling.load(Ordering::Acquire)
     }
 
-    pub(super) fn finished(self: &Arc<Desk>, lease: Lease, seat: Seat, settlement: Option<Settlement>) {
+    /// An attempt is over. Says who begins in its place.
+    #[must_use]
+    pub(super) fn finished(
+        self: &Arc<Desk>,
+        lease: Lease,
+        seat: Seat,
+        settlement: Option<Settlement>,
+    ) -> Option<Start> {
         let goes_on = seat.kept < AGAIN_MAX && !self.closing.load(Ordering::Acquire);
         let kept = settlement
             .as_ref()
@@ -156,9 +163,7 @@ impl Desk {
             // Whether it still takes calls is asked before the next one, when this failure is written.
             self.send_away(|job| job.extras().destination.as_ref() == Some(&destination));
         }
-        if kept.is_none() {
-            self.stand_up(seat);
-        }
+        if kept.is_some() { None } else { self.stand_up(seat) }
     }
 
     /// While others wait for a place a claim is not far, and one transaction does for both: what has ended well
@@ -216,7 +221,7 @@ impl Desk {
                 Some((lease, job)) => {
                     ready.push(self.sit_down(lease, job, Seat { kept: seat.kept + 1, tray, ..seat }));
                 }
-                None => self.stand_up(seat),
+                None => ready.extend(self.stand_up(seat)),
             }
         }
         let stop = if self.is_dead() {

@@ -83,7 +83,7 @@ pub(super) struct Holding {
 /// A claimed job that has its place.
 pub(super) struct Start {
     lease: Lease,
-    job: Job,
+    job: Arc<Job>,
     pub(super) stop: Arc<Stop>,
     seat: Seat,
     /// When it has its turn, if that is not now.
@@ -335,8 +335,8 @@ impl Desk {
     fn give_back(self: &Arc<Desk>, unbegun: impl Iterator<Item = Start>) {
         for Start { lease, job, seat, .. } in unbegun {
             let now = self.inner.clock.now();
-            let settlement = attempt::settlement(lease, Arc::new(job), Outcome::Interrupted, now, now);
-            self.finished(lease, Seat { place: None, ..seat }, Some(settlement));
+            let settlement = attempt::settlement(lease, job, Outcome::Interrupted, now, now);
+            self.start_all(self.finished(lease, Seat { place: None, ..seat }, Some(settlement)));
         }
     }
 
@@ -348,31 +348,37 @@ impl Desk {
             self.busy.notify_one();
         }
         running.insert((lease.seq, lease.claim), (lease, stop.clone()));
-        Start { lease, job, stop, seat, turn: None }
+        Start { lease, job: Arc::new(job), stop, seat, turn: None }
     }
 
-    /// A place is free. Who waits for it begins; else somebody may be wanted for it.
-    pub(super) fn stand_up(self: &Arc<Desk>, seat: Seat) {
+    /// A place is free. Who waits for it is to begin; else somebody may be wanted for it.
+    #[must_use]
+    pub(super) fn stand_up(&self, seat: Seat) -> Option<Start> {
         let left = seat.place.map(|place| self.queues[place].leave(self.inner.clock.now()));
         let Left { next, has_room } = left.unwrap_or(Left { next: None, has_room: true });
-        let is_free = next.is_none();
-        self.start_all(next);
         // While enough wait for one, nobody need look for more.
-        if is_free || has_room {
+        if next.is_none() || has_room {
             self.ended.notify_one();
         }
+        next
     }
 
+    /// Each in a task of its own, which goes on with whoever waits for the place.
     pub(super) fn start_all(self: &Arc<Desk>, ready: impl IntoIterator<Item = Start>) {
-        for Start { lease, job, stop, seat, turn } in ready {
+        for start in ready {
             let desk = self.clone();
             // Boxed: on its way into the runtime it would be copied six times.
             tokio::spawn(Box::pin(async move {
-                let settlement = attempt::run(&desk.inner, lease, job, stop, turn).await;
-                if settlement.is_none() {
-                    desk.die();
+                let mut next = Some(start);
+                while let Some(Start { lease, job, stop, seat, turn }) = next {
+                    let settlement = attempt::run(&desk.inner, lease, job, stop, turn).await;
+                    if settlement.is_none() {
+                        desk.die();
+                    }
+                    next = desk.finished(lease, seat, settlement);
+                    // Attempts that wait for nothing would keep a thread to themselves.
+                    tokio::task::coop::consume_budget().await;
                 }
-                desk.finished(lease, seat, settlement);
             }));
         }
     }

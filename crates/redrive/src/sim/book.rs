@@ -311,6 +311,11 @@ impl Book {
             transition.ending != Ending::Interrupted || !is_unbegun || took <= millis(1),
             "job {id} was interrupted after {took:?}, and had not begun"
         );
+        let is_over = job.deadline().is_some_and(|deadline| deadline <= *ended_at);
+        demand!(
+            transition.ending != Ending::Expired || is_unbegun || is_over,
+            "job {id} was given up while it ran, and its time was not over"
+        );
         let expected = machine::settle(job, outcome, *ended_at, &mut id.rng(job.attempt()));
         demand!(expected == *transition, "job {id} should go on as {expected:?}, not as {transition:?}");
         super::check::counters(job, transition)?;

@@ -30,7 +30,8 @@ pub(super) fn outcome_of(transition: &Transition, doing: Option<Doing>) -> Resul
         // While it ran, or given back before it began.
         (Ending::Interrupted, _) => Ok(Outcome::Interrupted),
         (Ending::Unhandled, None) => Ok(Outcome::Unhandled),
-        (Ending::Expired, None) => Ok(Outcome::Expired),
+        // Before it began, or while it ran.
+        (Ending::Expired, _) => Ok(Outcome::Expired),
         (ending, act) => Err(format!("did {act:?} and is said to have {}", ending.as_str())),
     }
 }

@@ -307,3 +307,20 @@ async fn finished_jobs_are_forgotten_when_their_time_is_over_and_dead_ones_are_k
     assert!(engine.get(good.id).await.unwrap().is_none());
     assert_eq!(detail(&engine, bad.id).await.job.state.name(), StateName::Dead);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_ends_when_the_time_of_its_job_is_over() {
+    let (builder, clock) = paused();
+    let handler = |attempt: Attempt<Task>| async move {
+        tokio::time::sleep(if attempt.payload.name == "long" { mins(5) } else { secs(5) }).await;
+    };
+    let engine = builder.handle(handler).build().unwrap();
+    let over = clock.now() + secs(30);
+    let long = engine.enqueue(NewJob::from(task("long")).deadline(over).timeout(mins(1))).await.unwrap();
+    let short = engine.enqueue(NewJob::from(task("short")).deadline(over)).await.unwrap();
+    engine.drain().await.unwrap();
+    let found = detail(&engine, long.id).await;
+    assert_eq!(found.job.state, State::Dead { at: over, why: GiveUp::Expired });
+    assert_eq!(found.attempts[0].ending, Ending::Expired);
+    assert_eq!(detail(&engine, short.id).await.job.state.name(), StateName::Succeeded);
+}
