@@ -36,7 +36,7 @@ describe("the media library", () => {
       .getByText(/嘗試 \d\/4/)
       .waitFor();
     await row(MATRIX)
-      .getByText(/上次錯誤：.*503: closed for repairs/)
+      .getByText(/上次錯誤：.*503.*closed for repairs/)
       .waitFor();
     await library.set("up");
     await toast("重試成功").waitFor();

@@ -74,7 +74,11 @@ async function storm(server, perSecond, seconds) {
     if (size > 0) {
       const jobs = Array.from({ length: size }, () => ({ kind: "storm", delay: "1h", payload: {} }));
       await server.call("POST", "/jobs/bulk", jobs);
-      await server.call("POST", "/jobs/commands", { command: "cancel", filter: { kind: "storm", state: "waiting" } });
+      await server.call("POST", "/jobs/commands", {
+        command: "cancel",
+        dryRun: false,
+        filter: { kind: "storm", state: "waiting" },
+      });
       sent += size;
     }
     await new Promise((resolve) => setTimeout(resolve, 50));

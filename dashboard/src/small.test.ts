@@ -214,7 +214,7 @@ test("a timeline waits, runs, waits, and shows what is planned up to the end", (
   });
   const job = {
     createdAt: at(0),
-    state: "waiting",
+    state: "waiting" as const,
     dueAt: at(9),
     attempt: 2,
     attempts: [attempt(1, 1), attempt(2, 4)],

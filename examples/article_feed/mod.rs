@@ -224,7 +224,8 @@ impl Feed {
 
 fn line(what: &Happening, detail: &JobDetail, at: Timestamp) -> Result<()> {
     let article_id = detail.job.payload.decode::<Article>()?.id;
-    let said = |failure: &Option<Failure>| failure.as_ref().map(|it| it.message.clone()).unwrap_or_default();
+    let said =
+        |failure: &Option<Failure>| failure.as_ref().map(|it| it.in_full().into_owned()).unwrap_or_default();
     match what {
         Happening::RetryScheduled { due_at, failure, attempt, .. } => tracing::warn!(
             target: CATEGORY, article_id, retry_count = attempt, next_retry_at = %due_at,

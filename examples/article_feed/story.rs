@@ -57,7 +57,11 @@ pub async fn tell(stage: Stage) -> Result<()> {
             let newest = feed.engine().get(group.newest).await?;
             let failure =
                 newest.and_then(|detail| detail.attempts.into_iter().rev().find_map(|it| it.failure));
-            println!("  {} × {}", group.count, failure.map(|it| it.message).unwrap_or_default());
+            println!(
+                "  {} × {}",
+                group.count,
+                failure.map(|it| it.in_full().into_owned()).unwrap_or_default()
+            );
         }
         ensure!((fetched, dead) == (6, 6), "six are fetched and six are not, not {fetched} and {dead}");
     }

@@ -135,7 +135,7 @@ impl Library {
             },
             Err(failure) => failure,
         };
-        self.shelf.put(file, Status::NeedsPerson { error: failed.message })?;
+        self.shelf.put(file, Status::NeedsPerson { error: failed.in_full().into_owned() })?;
         self.status(file)
     }
 
@@ -146,7 +146,7 @@ impl Library {
 
     async fn retry(&self, file: &str, title: Title, failure: Failure) -> Result<Status> {
         // First, because the retry may be over before the next line.
-        self.shelf.put(file, Status::Retrying { error: failure.message.clone() })?;
+        self.shelf.put(file, Status::Retrying { error: failure.in_full().into_owned() })?;
         let fetch = FetchMetadata { file: file.to_owned(), title };
         // The file is the key: however often it is added, there is one retry of it.
         let job = NewJob::from(fetch).key(file).failed_outside(failure);
@@ -183,7 +183,8 @@ impl Library {
                 Err(RecvError::Lagged(_)) => continue,
                 Err(RecvError::Closed) => return Ok(()),
             };
-            let said = |failure: Option<Failure>| failure.map(|failure| failure.message).unwrap_or_default();
+            let said =
+                |failure: Option<Failure>| failure.map(|it| it.in_full().into_owned()).unwrap_or_default();
             let status = match event.what {
                 Happening::RetryScheduled { failure, .. } => Status::Retrying { error: said(failure) },
                 Happening::Dead { failure, .. } => Status::NeedsPerson { error: said(failure) },

@@ -254,8 +254,9 @@ impl Sync {
 
 fn queued(detail: &JobDetail) -> Queued {
     let job = &detail.job;
-    let failure =
-        |attempt: &redrive::AttemptRecord| attempt.failure.as_ref().map(|it: &Failure| it.message.clone());
+    let failure = |attempt: &redrive::AttemptRecord| {
+        attempt.failure.as_ref().map(|it: &Failure| it.in_full().into_owned())
+    };
     Queued {
         id: job.id,
         operation_type: job.kind.to_string(),

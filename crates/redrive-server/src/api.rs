@@ -23,6 +23,7 @@ mod operations;
 mod policies;
 mod queues;
 mod retry;
+mod schemas;
 mod series;
 mod session;
 mod simulations;
@@ -40,6 +41,7 @@ use redrive::{Engine, Policy};
 use tokio::sync::watch;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
+use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityScheme};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -58,6 +60,7 @@ struct Inner {
     engine: Engine,
     policies: BTreeMap<String, Policy>,
     commands: Option<CommandExecutor>,
+    endpoints: Option<BTreeSet<String>>,
     metrics: Option<Metrics>,
     hub: Arc<events::Hub>,
     payload_bytes: usize,
@@ -75,20 +78,22 @@ pub struct Parts {
     pub policies: BTreeMap<String, Policy>,
     /// The commands that jobs may name.
     pub commands: Option<CommandExecutor>,
+    /// The endpoints that jobs may name; any if not given, which is for whoever runs none of them.
+    pub endpoints: Option<BTreeSet<String>>,
     /// What `/metrics` shows.
     pub metrics: Option<Metrics>,
     /// How large a payload may be; as large as the engine allows if not given.
     pub payload_bytes: Option<usize>,
     /// How many jobs one call may bring; 1,000 if not given.
     pub batch: Option<usize>,
-    /// Becomes true when the server stops: streams end then.
+    /// Becomes true when the server stops: streams end then, and waits.
     pub stopping: Option<watch::Receiver<bool>>,
 }
 
 impl Api {
     /// An API on this engine. Needs a runtime: it listens to the engine from now on.
     pub fn new(engine: Engine, parts: Parts) -> Api {
-        let Parts { policies, commands, metrics, payload_bytes, batch, stopping } = parts;
+        let Parts { policies, commands, endpoints, metrics, payload_bytes, batch, stopping } = parts;
         let payload_bytes = payload_bytes.unwrap_or(redrive::PAYLOAD_BYTES_MAX);
         let batch = batch.unwrap_or(1_000);
         let hub = events::Hub::start(&engine);
@@ -97,6 +102,7 @@ impl Api {
                 engine,
                 policies,
                 commands,
+                endpoints,
                 metrics,
                 hub,
                 payload_bytes,
@@ -113,15 +119,31 @@ impl Api {
         self.inner.hub.notice(notice);
     }
 
+    /// Resolves when the server stops: whoever waits for something is told how it stands.
+    async fn stops(&self) {
+        match self.inner.stopping.clone() {
+            Some(mut stopping) => drop(stopping.wait_for(|stops| *stops).await),
+            None => std::future::pending().await,
+        }
+    }
+
     fn engine(&self) -> &Engine {
         &self.inner.engine
+    }
+
+    /// Whose health matters to a job, where its payload says so, whether or not it could be run.
+    fn destination_of(kind: &str, payload: &str) -> Option<String> {
+        if kind == "http" { HttpExecutor::check(payload).ok() } else { None }
     }
 
     /// What is wrong with a payload of a kind that this server runs itself; or whose health matters to its job, where the
     /// payload says so.
     fn check_payload(&self, kind: &str, payload: &str) -> Result<Option<String>, String> {
         match (kind, &self.inner.commands) {
-            ("http", _) => HttpExecutor::check(payload).map(Some),
+            ("http", _) => match &self.inner.endpoints {
+                Some(endpoints) => HttpExecutor::check_with(payload, endpoints).map(Some),
+                None => HttpExecutor::check(payload).map(Some),
+            },
             ("command", Some(commands)) => commands.check(payload).map(|()| None),
             ("command", None) => Err("commands are off: the operator allows them one by one in the \
                                       configuration, as [commands.NAME]"
@@ -139,8 +161,18 @@ impl Api {
                    {\"success\":true,\"data\":…} or {\"success\":false,\"error\":{\"code\",\"message\",\"hint\"}}.",
     version = env!("CARGO_PKG_VERSION"),
     license(name = "MIT OR Apache-2.0")
-))]
+), security((), ("bearer" = [])), modifiers(&Bearer))]
 struct Description;
+
+/// The token that a caller shows. On an open loopback server nobody needs one.
+struct Bearer;
+
+impl utoipa::Modify for Bearer {
+    fn modify(&self, description: &mut OpenApi) {
+        let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
+        description.components.get_or_insert_default().add_security_scheme("bearer", scheme);
+    }
+}
 
 /// The routes and their description.
 fn described() -> (Router<Api>, OpenApi) {

@@ -206,9 +206,12 @@ pub(crate) struct BenchOptions {
 /// What to examine.
 #[derive(Args)]
 pub(crate) struct DoctorOptions {
-    /// Where the jobs are
-    #[arg(long, value_name = "postgres://…|sqlite:PATH")]
-    pub(crate) store: StoreUrl,
+    /// The store [default: the configured one, else sqlite:redrive.db]
+    #[arg(long, value_name = "sqlite:PATH|postgres://…")]
+    pub(crate) store: Option<StoreUrl>,
+    /// The config file, instead of ./redrive.toml
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<std::path::PathBuf>,
     /// Print a JSON array of findings instead of lines
     #[arg(long)]
     pub(crate) json: bool,

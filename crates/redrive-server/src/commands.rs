@@ -106,6 +106,12 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// How many, at least one.
+fn up_to<const MAX: u32>(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX).contains(number));
+    number.ok_or_else(|| format!("write a number from 1 to {MAX}"))
+}
+
 /// The colour of a state.
 fn colour_of(state: &str) -> Option<Colour> {
     match state {

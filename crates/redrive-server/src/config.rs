@@ -2,8 +2,8 @@
 //! meaningful in every field or refused with everything that is wrong with it.
 //!
 //! The table of keys is in `config/keys.rs`, where values come from in `config/source.rs`, how they are read in
-//! `config/check.rs`, what has names of its own in `config/parts.rs`
-//! and `config/destinations.rs`, the files of TLS in `config/tls.rs`. Not here: what is done with any of it.
+//! `config/check.rs`, what has names of its own in `config/parts.rs`,
+//! `config/destinations.rs` and `config/notify.rs`, the files of TLS in `config/tls.rs`. Not here: what is done with any of it.
 
 mod check;
 mod destinations;
@@ -11,6 +11,7 @@ mod flags;
 mod keys;
 mod mistake;
 mod node;
+mod notify;
 mod parts;
 mod source;
 mod store_url;
@@ -31,8 +32,9 @@ pub use self::destinations::{DestinationConfig, HealthAt, HealthConfig};
 pub use self::flags::ServeOptions;
 pub use self::keys::reference;
 pub(crate) use self::mistake::unknown_word;
-pub use self::mistake::{Mistake, Place};
-pub use self::parts::{CommandConfig, Notice, NoticeOn, NoticeTo, QueueConfig, Secret};
+pub use self::mistake::{Mistake, Place, closest};
+pub use self::notify::{Notice, NoticeOn, NoticeTo};
+pub use self::parts::{CommandConfig, QueueConfig, Secret};
 pub use self::source::Sources;
 pub use self::store_url::StoreUrl;
 pub use self::tls::TlsConfig;
@@ -144,7 +146,8 @@ pub fn read(sources: &Sources) -> Loaded {
     let raw = sources.gather(&mut mistakes);
     let mut checker = Checker { raw: &raw, mistakes };
     let config = checked(&mut checker, &sources.host);
-    let mistakes = checker.mistakes;
+    let mut mistakes = checker.mistakes;
+    mistakes.sort_by(|one, other| one.place.cmp(&other.place));
     Loaded { raw, config, mistakes, host: sources.host.clone() }
 }
 
@@ -180,6 +183,8 @@ pub struct Shown {
     pub path: String,
     /// Its value as a file would have it; secrets are hidden.
     pub value: String,
+    /// The same as JSON.
+    pub json: serde_json::Value,
     /// Where it comes from.
     pub origin: Place,
 }
@@ -192,25 +197,27 @@ pub fn show(loaded: &Loaded) -> Vec<Shown> {
             loaded.raw.settings().filter(|(path, _)| keys::at(path).is_some_and(|at| at.path == key.path));
         let before = lines.len();
         for (path, node) in here {
-            let value = match (&node.value, key.kind) {
-                (_, kind) if kind.is_secret() => "(hidden)".to_owned(),
+            let hidden = || ("(hidden)".to_owned(), "(hidden)".into());
+            let (value, json) = match (&node.value, key.kind) {
+                (_, kind) if kind.is_secret() => hidden(),
                 (Value::Text(url), keys::Kind::Store) => url
                     .parse::<StoreUrl>()
-                    .map_or_else(|_| "(hidden)".to_owned(), |url| format!("{:?}", url.shown())),
-                _ => node.shown(),
+                    .map_or_else(|_| hidden(), |url| (format!("{:?}", url.shown()), url.shown().into())),
+                _ => (node.shown(), node.json()),
             };
-            lines.push(Shown { path: keys::dotted(path), value, origin: node.place.clone() });
+            lines.push(Shown { path: keys::dotted(path), value, json, origin: node.place.clone() });
         }
         let default = if key.path == "instance" { loaded.host.as_str() } else { key.default };
         let is_there =
             lines.len() > before || key.path == "store" && loaded.raw.at(&["store_file".into()]).is_some();
         if !is_there && !default.is_empty() && !key.path.contains(keys::NAME) {
-            let value = if matches!(key.kind, keys::Kind::Truth | keys::Kind::Count(..)) {
-                default.to_owned()
-            } else {
-                format!("{default:?}")
+            let (value, json) = match key.kind {
+                keys::Kind::Truth | keys::Kind::Count(..) => {
+                    (default.to_owned(), serde_json::from_str(default).unwrap_or_else(|_| default.into()))
+                }
+                _ => (format!("{default:?}"), default.into()),
             };
-            lines.push(Shown { path: key.path.to_owned(), value, origin: Place::Default });
+            lines.push(Shown { path: key.path.to_owned(), value, json, origin: Place::Default });
         }
     }
     lines
@@ -246,7 +253,7 @@ fn checked(checker: &mut Checker<'_>, host: &str) -> Config {
             dead: checker.take("retention.dead", "", check::span),
         },
         limits: limits(checker, listen.ip().is_loopback()),
-        egress_allow: checker.take("egress.allow", "", check::texts).unwrap_or_default(),
+        egress_allow: checker.networks(),
         commands: checker.commands(),
         notify: checker.notices(&endpoints),
         destinations: checker.destinations(),

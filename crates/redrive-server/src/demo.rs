@@ -1,5 +1,6 @@
 //! `redrive serve --demo`: flaky local destinations and a trickle of jobs, so that a newcomer sees it all at work.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::routing::post;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use redrive::{Clock, Engine, Json, Limits, NewJob, Policy, Timestamp};
+use redrive::{Clock, Command, Engine, Filter, Json, Limits, NewJob, Policy, StateName, Timestamp};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -25,6 +26,8 @@ const TARGETS: [&str; 10] =
     ["steady", DOWN, "flaky", DOWN, "limited", "steady", DOWN, "flaky", "steady", "missing"];
 /// The destination that has outages.
 const DOWN: &str = "down";
+/// What says that a job is one of the demo's.
+const LABEL: &str = "demo";
 /// How long an outage is, and how long it is well after each. The first is there from the beginning: within the first
 /// minute it is found out, asked about, over, and worked off.
 const OUTAGE: Duration = redrive::secs(15);
@@ -73,7 +76,7 @@ impl Demo {
     }
 
     /// Starts the destinations and the trickle. Both end when what it returns is dropped.
-    pub fn start(self, server: &Server) -> JoinSet<()> {
+    pub async fn start(self, server: &Server) -> JoinSet<()> {
         let Demo { listener, address } = self;
         let clock = Clock::system();
         let seen = Seen { requests: AtomicU64::new(0), since: clock.now(), clock };
@@ -84,6 +87,7 @@ impl Demo {
             drop(axum::serve(listener, targets).await);
         });
         let engine = server.engine().clone();
+        forget_the_last(&engine).await;
         tasks.spawn(async move { trickle(&engine, &format!("http://{address}")).await });
         tracing::info!(%address, "Demo: flaky destinations are at work, and a job comes in every moment");
         tasks
@@ -98,7 +102,7 @@ async fn answer(seen: State<Arc<Seen>>, target: Path<String>) -> (StatusCode, He
         "steady" => (StatusCode::OK, "done"),
         "flaky" if count.is_multiple_of(3) => (StatusCode::OK, "done at last"),
         "flaky" => (StatusCode::SERVICE_UNAVAILABLE, "busy, try again"),
-        "limited" if count.is_multiple_of(4) => (StatusCode::OK, "your turn"),
+        "limited" if !count.is_multiple_of(3) => (StatusCode::OK, "your turn"),
         "limited" => {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
             (StatusCode::TOO_MANY_REQUESTS, "slow down")
@@ -110,6 +114,18 @@ async fn answer(seen: State<Arc<Seen>>, target: Path<String>) -> (StatusCode, He
     (status, headers, text)
 }
 
+/// Takes back what an earlier demo has left: it is for a port that is nobody's by now.
+async fn forget_the_last(engine: &Engine) {
+    for target in BTreeSet::from(TARGETS) {
+        let labels = BTreeMap::from([(LABEL.to_owned(), target.to_owned())]);
+        let left =
+            Filter { states: vec![StateName::Waiting, StateName::Running], labels, ..Filter::default() };
+        if let Err(error) = engine.apply(Command::Cancel, &left).await {
+            tracing::warn!(%error, "Demo: the jobs of an earlier one stay");
+        }
+    }
+}
+
 async fn trickle(engine: &Engine, base: &str) {
     let mut tick = tokio::time::interval(TRICKLE_EVERY);
     for number in 0_u64.. {
@@ -119,7 +135,7 @@ async fn trickle(engine: &Engine, base: &str) {
             json!({ "method": "POST", "url": format!("{base}/{target}"), "body": { "order": number } });
         let Ok(payload) = Json::of(&payload) else { continue };
         let policy = Policy::preset("media").unwrap_or_default();
-        let job = NewJob::of_kind("http", payload).policy(policy).destination(target).label("demo", target);
+        let job = NewJob::of_kind("http", payload).policy(policy).destination(target).label(LABEL, target);
         if let Err(error) = engine.enqueue(job).await {
             tracing::warn!(%error, "Demo: a job was not taken");
         }

@@ -290,43 +290,43 @@ async fn read_body(
     idle: Duration,
 ) -> Result<Read, EgressError> {
     let mut read = BytesMut::new();
-    let mut truncated = false;
-    if status.is_success() {
-        collect(origin, body, READ_BYTES_MAX, idle, &mut read).await?;
+    let end = if status.is_success() {
+        collect(origin, body, READ_BYTES_MAX, idle, &mut read).await?
     } else {
         let reading = pin!(collect(origin, body, KEPT_BYTES_MAX, idle, &mut read));
-        truncated = !matches!(within(idle.min(REFUSAL_WAIT), reading).await, Ok(Ok(())));
-    }
-    Ok(Read { body: read.freeze(), truncated })
+        within(idle.min(REFUSAL_WAIT), reading).await.unwrap_or(Ok(End::Cut)).unwrap_or(End::Cut)
+    };
+    Ok(Read { body: read.freeze(), truncated: end == End::Cut })
 }
 
-/// Reads a body of at most so many bytes.
+/// How much of a body was read.
+#[derive(PartialEq, Eq)]
+enum End {
+    /// All of it.
+    Whole,
+    /// As much as may be read, or as came in time.
+    Cut,
+}
+
+/// Reads a body, at most so many bytes of it.
 async fn collect(
     origin: &Origin,
     mut body: Incoming,
     limit: usize,
     idle: Duration,
     read: &mut BytesMut,
-) -> Result<(), EgressError> {
-    let too_large = || {
-        let message = format!("the answer of {} is larger than {limit} bytes", origin.host);
-        EgressError::new(EgressErrorKind::TooLarge, message)
-    };
-    // A length that is announced need not be read to be refused.
-    if body.size_hint().lower() > READ_BYTES_MAX as u64 {
-        return Err(too_large());
-    }
+) -> Result<End, EgressError> {
     loop {
         let frame = within(idle, pin!(body.frame())).await.map_err(|_| {
             let message = format!("{} stopped in the middle of its answer", origin.host);
             EgressError::new(EgressErrorKind::TimedOutSent, message)
         })?;
-        let Some(frame) = frame else { return Ok(()) };
+        let Some(frame) = frame else { return Ok(End::Whole) };
         let data = frame.map_err(|error| broken(origin, error))?.into_data().unwrap_or_default();
         let room = limit - read.len();
         read.extend_from_slice(&data[..data.len().min(room)]);
         if data.len() > room {
-            return Err(too_large());
+            return Ok(End::Cut);
         }
     }
 }

@@ -14,6 +14,8 @@ pub mod health;
 pub mod notices;
 mod pem;
 mod printable;
+mod reading;
+mod redact;
 pub mod remote;
 pub mod serve;
 pub mod simulate;

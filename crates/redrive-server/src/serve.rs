@@ -11,12 +11,12 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use crate::api::{self, Api};
-use crate::config::{Config, DestinationConfig, Durability, HealthConfig, StoreUrl};
+use crate::config::{Config, DestinationConfig, Durability, HealthConfig, QueueConfig, StoreUrl};
 use crate::door::{self, DoorConfig, Entrance, Guarded, Tls, Who};
 use crate::egress::{Allow, Egress, EgressPolicy};
-use crate::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
+use crate::executor::{CommandExecutor, HttpExecutor, Secrets};
 use crate::health::Health;
-use crate::notices::Notifier;
+use crate::notices::{self, Notifier};
 use crate::telemetry::Metrics;
 use crate::tokens::StoreTokens;
 
@@ -68,6 +68,7 @@ impl Server {
         let parts = api::Parts {
             policies: config.policies.clone(),
             commands,
+            endpoints: Some(config.endpoints.keys().cloned().collect()),
             metrics: metrics.clone(),
             payload_bytes: Some(config.limits.payload_bytes),
             batch: Some(config.limits.batch),
@@ -165,7 +166,7 @@ impl Server {
             }
             stop.send_replace(true);
         };
-        let notifier = Notifier::new(engine.clone(), config.notify.clone());
+        let notifier = Notifier::new(engine.clone(), config.notify.clone()).reached_at(reached_at(&config));
         let noticed = async {
             tokio::select! {
                 () = async {
@@ -178,6 +179,16 @@ impl Server {
         worked.context("the engine's loop panicked")??;
         Ok(listened?)
     }
+}
+
+/// The URL under which others reach it: by its first name. Without a certificate of its own, something before it has one.
+fn reached_at(config: &Config) -> Option<String> {
+    let name = config.hosts.first()?;
+    let name = if name.contains(':') { format!("[{name}]") } else { name.clone() };
+    Some(match config.tls {
+        Some(_) => format!("https://{name}:{}", config.listen.port()),
+        None => format!("https://{name}"),
+    })
 }
 
 /// Adds up what was counted, now and then.
@@ -248,9 +259,10 @@ fn engine(
     Ok(known(builder, config))
 }
 
-/// With the queues and destinations that are configured.
+/// With the queues and destinations that are configured, and the queue of the notices.
 fn known(builder: Builder, config: &Config) -> Builder {
-    let builder = config.queues.iter().fold(builder, |builder, queue| builder.queue(queue.queue()));
+    let queues = config.queues.iter().map(QueueConfig::queue).chain(notices::queue(config));
+    let builder = queues.fold(builder, Builder::queue);
     config.destinations.iter().fold(builder, |builder, destination| {
         builder.destination(&destination.pattern, destination.limits.clone())
     })
@@ -286,14 +298,23 @@ fn commands(config: &Config) -> Result<Option<CommandExecutor>> {
     if config.commands.is_empty() {
         return Ok(None);
     }
-    let entries = config.commands.iter().map(|(name, command)| CommandEntry {
-        name: name.clone(),
-        argv: command.argv.clone(),
-        env: command.env.clone(),
-        cwd: command.cwd.clone(),
-        timeout: command.timeout,
-        permanent_exit_codes: command.permanent_exit_codes.iter().copied().map(i32::from).collect(),
-    });
+    let entries = config.commands.iter().map(|(name, command)| command.entry(name));
     let executor = CommandExecutor::new(entries.collect());
     executor.map(Some).map_err(|problems| anyhow!("the commands cannot be used: {}", problems.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{self, Sources};
+
+    #[test]
+    fn a_server_that_has_a_name_is_reached_by_it() {
+        let at = |hosts: &str| {
+            reached_at(&config::load(&Sources::none().variable("REDRIVE_HOSTS", hosts)).unwrap())
+        };
+        assert_eq!(at("jobs.example,other.example").as_deref(), Some("https://jobs.example"));
+        assert_eq!(at("fd00::1").as_deref(), Some("https://[fd00::1]"));
+        assert_eq!(at(""), None);
+    }
 }

@@ -13,6 +13,7 @@ use redrive_server::serve::Server;
 use redrive_server::telemetry::{self, Metrics};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::trouble::{Exit, Trouble};
 use crate::{client, out};
 
 pub(crate) fn run(options: &ServeOptions) -> ExitCode {
@@ -30,12 +31,23 @@ pub(crate) fn run(options: &ServeOptions) -> ExitCode {
         .context("cannot start threads")
         .and_then(|runtime| runtime.block_on(serve(config, options.demo)));
     match served {
+        Err(error) if is_in_use(&error) => {
+            let message = error.to_string();
+            let message = message.lines().next().unwrap_or_default().to_owned();
+            out::trouble(&Trouble::new(Exit::Failed, message).hint(
+                "stop that process, or ask it: commands that name the store find the server that has it",
+            ))
+        }
         Err(error) if error.is::<NotOpened>() => {
             out::complain(&error);
             ExitCode::from(EXIT_CONFIG)
         }
         served => out::exit_code(served),
     }
+}
+
+fn is_in_use(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<redrive::Error>().is_some_and(|error| error.kind() == redrive::ErrorKind::InUse)
 }
 
 async fn serve(mut config: config::Config, demo: bool) -> Result<()> {
@@ -54,8 +66,14 @@ async fn serve(mut config: config::Config, demo: bool) -> Result<()> {
         let hangup = signal(SignalKind::hangup())?;
         tokio::spawn(renew(tls, hangup));
     }
+    if server.engine().is_held().await? {
+        tracing::warn!("Held: nothing runs until `redrive resume`");
+    }
     tracing::info!(store = store.shown(), %url, "Serving");
-    let _demo = demo.map(|demo| demo.start(&server));
+    let _demo = match demo {
+        Some(demo) => Some(demo.start(&server).await),
+        None => None,
+    };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     server

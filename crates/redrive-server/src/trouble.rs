@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use redrive_server::config::Mistake;
+use redrive_server::config::{Mistake, closest};
 use serde::Deserialize;
 
 /// What the exit code of a command says.
@@ -93,13 +93,36 @@ impl Trouble {
             (_, 409 | 412) => Exit::Conflict,
             _ => Exit::Failed,
         };
-        let trouble = Trouble::new(exit, format!("{} ({})", error.message, error.code));
-        Trouble { hint: error.hint, ..trouble }
+        let trouble = Trouble::new(exit, format!("{} ({})", guessed(error.message), error.code));
+        Trouble { hint: error.hint.map(in_our_words), ..trouble }
     }
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.exit as u8)
     }
+}
+
+/// What the API tells its callers to do, and what that is on the command line.
+const WORDS: [(&str, &str); 5] = [
+    ("send the header Authorization: Bearer rdv_…", "give --token-file FILE (or REDRIVE_TOKEN_FILE)"),
+    ("all presets are at GET /api/v1/policies/presets", "see all of them with: redrive policy presets"),
+    ("try it at POST /api/v1/policies/preview", "try it with: redrive policy check FILE"),
+    ("are at GET /api/v1/destinations", "are listed by: redrive destinations list"),
+    ("ask GET /api/v1/jobs", "ask with: redrive jobs list"),
+];
+
+fn in_our_words(hint: String) -> String {
+    WORDS.iter().fold(hint, |hint, (theirs, ours)| hint.replace(theirs, ours))
+}
+
+/// What was probably meant, instead of everything there is to choose from.
+fn guessed(message: String) -> String {
+    let guess = || {
+        let (what, known) = message.split_once("; write one of ")?;
+        let got = what.strip_suffix('"')?.rsplit('"').next()?;
+        Some(format!("{what}; did you mean {:?}?", closest(got, known.split(", "))?))
+    };
+    guess().unwrap_or(message)
 }
 
 impl From<anyhow::Error> for Trouble {
@@ -123,6 +146,21 @@ struct RefusedError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_speaks_as_a_command_line_does() {
+        let refused = |message: &str, hint: &str| {
+            let error = serde_json::json!({ "code": "RETRY_INVALID", "message": message, "hint": hint });
+            let body = serde_json::json!({ "error": error }).to_string();
+            Trouble::refused(http::StatusCode::UNPROCESSABLE_ENTITY, body.as_bytes())
+        };
+        let preset = redrive::Policy::preset("medai").unwrap_err();
+        let trouble = refused(&preset, "all presets are at GET /api/v1/policies/presets");
+        assert_eq!(trouble.message, "there is no preset \"medai\"; did you mean \"media\"? (RETRY_INVALID)");
+        assert_eq!(trouble.hint.as_deref(), Some("see all of them with: redrive policy presets"));
+        let far = redrive::Policy::preset("x").unwrap_err();
+        assert!(refused(&far, "").message.contains("write one of media, "));
+    }
 
     #[test]
     fn a_refusal_ends_with_the_code_of_its_situation() {

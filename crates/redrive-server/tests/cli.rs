@@ -263,17 +263,89 @@ fn what_cannot_be_undone_needs_a_yes() {
         vec!["jobs", "delete", "--state", "waiting"],
         vec!["jobs", "delete", job.trim()],
         vec!["jobs", "retry", "--all"],
+        vec!["tokens", "revoke", "somebody"],
+        vec!["executions", "delete", job.trim()],
     ] {
         let said = ground.run(&words);
         assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{words:?}");
         assert!(said.err.contains("hint: there is no terminal to ask at; give --yes"), "{}", said.err);
+        let can_only_count = words[0] == "jobs" && words[2].starts_with('-');
+        assert_eq!(said.err.contains("--dry-run"), can_only_count, "{}", said.err);
     }
+    let said = ground.run(&["jobs", "delete", "--kind", "mail", "--dry-run"]).good();
+    assert_eq!(said.trim(), "0 jobs match; nothing was done", "what waits cannot be forgotten");
     let said = ground.run(&["jobs", "cancel", "--kind", "mail", "--dry-run"]).good();
     assert_eq!((said.trim(), waiting()), ("1 job matches; nothing was done", 1.into()));
     let said = ground.run(&["jobs", "cancel", "--all", "--yes", "--json"]).json();
     assert_eq!(said, serde_json::json!({ "matching": 1, "more": false, "done": 1 }));
     ground.run(&["jobs", "delete", job.trim(), "--yes"]).good();
     assert_eq!(ground.run(&["jobs", "show", job.trim()]).code, Some(3));
+}
+
+#[test]
+fn what_is_wrong_is_said_in_the_words_of_a_command_line() {
+    let ground = Ground::new();
+    ground.run(&["enqueue", "mail", "--delay", "1h"]).good();
+    fs::write(ground.path("junk"), "dear reader").unwrap();
+    for (code, words, says) in [
+        (2, "tokens create ci --scope enque", "\"enque\" is no scope; did you mean \"enqueue\"?"),
+        (2, "tokens create ci --scope everything", "operate, admin"),
+        (1, "enqueue mail --policy medai", "did you mean \"media\"?"),
+        (1, "policy preview nothing-like-it", "hint: see all of them with: redrive policy presets"),
+        (2, "enqueue http", "an http job needs --url or --payload"),
+        (69, "restore nosuch.db --store sqlite:new.db", "there is no copy at nosuch.db"),
+        (1, "restore junk --store sqlite:new.db", "junk is no copy of a store"),
+        (2, "jobs list --limit 0", "write a number from 1 to 1000"),
+        (2, "jobs list --label a=b,c", "a label with a comma cannot be looked for"),
+        (0, "executions list", "no executions"),
+    ] {
+        let said = ground.run(&words.split(' ').collect::<Vec<_>>());
+        assert!(said.code == Some(code) && said.err.contains(says), "{words}: {:?} {}", said.code, said.err);
+        assert!(!said.err.contains("/api/v1"), "{words}: {}", said.err);
+    }
+    let server = ground.serve("sqlite:redrive.db", &["--token-file", "admin.token"]);
+    let said = ground.run(&["stats", "--server", server.url()]);
+    assert!(said.err.contains("hint: give --token-file FILE (or REDRIVE_TOKEN_FILE)"), "{}", said.err);
+    let said = ground.run(&["serve", "--listen", "127.0.0.1:0"]);
+    assert!(
+        said.code == Some(1) && said.err.contains("hint: stop that process, or ask it: "),
+        "{}",
+        said.err
+    );
+    assert!(!said.err.contains("Engine"), "{}", said.err);
+}
+
+#[test]
+fn a_job_that_is_given_up_has_made_as_many_retries_as_it_had() {
+    let ground = Ground::new();
+    fs::write(ground.path("redrive.toml"), "[egress]\nallow = [\"127.0.0.1\"]\n").unwrap();
+    let server = ground.serve("sqlite:redrive.db", &[]);
+    let policy = r#"{"backoff":{"kind":"immediate"},"maxAttempts":2}"#;
+    // Nobody listens there.
+    let words =
+        ["enqueue", "http", "--url", "http://127.0.0.1:9/", "--policy", policy, "--server", server.url()];
+    let job = ground.run(&words).good();
+    let show = |words: &[&str]| ground.run(&[words, &[job.trim(), "--server", server.url()]].concat());
+    let mut looks = std::iter::repeat_with(|| show(&["jobs", "show"]).good());
+    let shown = looks.find(|shown| shown.contains("dead")).unwrap();
+    assert!(shown.contains("2, retry 1 of 1"), "{shown}");
+    let listed = ground.run(&["jobs", "list", "--server", server.url()]).good();
+    assert!(listed.contains("1 of 1") && !listed.contains("2 of 1"), "{listed}");
+}
+
+#[test]
+fn a_second_demo_takes_back_what_the_first_has_left() {
+    let ground = Ground::new();
+    let server = ground.serve("sqlite:demo.db", &["--demo"]);
+    let ask = |words: &[&str], url: &str| ground.run(&[words, &["--json", "--server", url]].concat()).json();
+    // One that waits for its retry, for the port of this demo.
+    let waits = ["jobs", "list", "--state", "waiting", "--label", "demo=down"];
+    let mut looks = std::iter::repeat_with(|| ask(&waits, server.url())["items"][0]["id"].clone());
+    let job = looks.find(|id| !id.is_null()).unwrap();
+    server.stop();
+    let server = ground.serve("sqlite:demo.db", &["--demo"]);
+    let state = ask(&["jobs", "show", job.as_str().unwrap()], server.url())["state"].clone();
+    assert_eq!(state, "cancelled");
 }
 
 #[test]
@@ -323,7 +395,7 @@ fn a_tail_tells_what_happens_until_it_is_interrupted() {
     let mut tail = ground.command(&["tail", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(tail.stdout.take().unwrap()).lines();
     let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
-    assert_eq!(first["stats"]["totalPending"], 0);
+    assert_eq!((&first["event"], &first["stats"]["totalPending"]), (&json!("snapshot"), &json!(0)));
     let job = ground.run(&["enqueue", "mail", "--delay", "1h", "--server", server.url()]).good();
     let told = lines.map_while(Result::ok).map(|line| serde_json::from_str::<Value>(&line).unwrap());
     let happened =
@@ -420,6 +492,14 @@ fn the_configuration_is_shown_with_its_origins() {
     let shown = ground.run(&["config", "show", "--origin"]).good();
     let lease = shown.lines().find(|line| line.starts_with("lease ")).unwrap();
     assert!(lease.contains("redrive.toml:1:9") && lease.ends_with("\"10s\""), "{lease}");
+    let shown = ground.run(&["config", "show", "--json"]).json();
+    let value = |key: &str| {
+        shown.as_array().unwrap().iter().find(|line| line["key"] == key).unwrap()["value"].clone()
+    };
+    assert_eq!(
+        (value("lease"), value("insecure"), value("limits.batch")),
+        (json!("10s"), json!(false), json!(1000))
+    );
 }
 
 #[test]

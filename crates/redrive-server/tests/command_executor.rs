@@ -8,6 +8,7 @@ use std::time::Duration;
 use redrive::{
     Class, Engine, JobDetail, JobId, Json, MemoryStore, NewJob, Policy, Queue, StateName, millis, secs,
 };
+use redrive_server::config::{self, Sources};
 use redrive_server::executor::{CommandEntry, CommandExecutor};
 use serde_json::{Value, json};
 
@@ -179,8 +180,10 @@ async fn what_is_not_on_the_list_is_not_run() {
         (json!({"command": "greet", "params": {"name": "a\u{0}b"}}), "without NUL"),
         (json!({"command": "greet", "params": {"name": ["a"]}}), "or a number"),
         (json!({"command": "greet", "params": {"name": "a", "x": "b"}}), "no place for it"),
-        (json!({"command": "greet", "argv": ["/bin/sh"]}), "unknown field `argv`"),
-        (json!("greet"), "not readable"),
+        (json!({"command": "greet", "argv": ["/bin/sh"]}), "payload.argv is not known"),
+        (json!({"command": "greet", "params": []}), "param \"name\" is missing"),
+        (json!({"command": "greet", "params": ["a"]}), "payload.params is a list; write an object"),
+        (json!("greet"), "payload is \"greet\"; write an object"),
     ] {
         let error = executor.check(&payload.to_string()).unwrap_err();
         assert!(error.contains(says), "{payload}: {error}");
@@ -197,6 +200,29 @@ async fn what_is_not_on_the_list_is_not_run() {
     );
 }
 
+#[test]
+fn the_guide_tells_the_default_that_the_config_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("redrive.toml");
+    std::fs::write(&file, "[commands.pack]\nargv = [\"/usr/bin/tar\"]").unwrap();
+    let config = config::load(&Sources::none().file(file)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+    let alone: CommandEntry = serde_json::from_value(json!({"name": "a", "argv": ["/bin/true"]})).unwrap();
+    assert_eq!((config.commands["pack"].timeout, alone.timeout), (secs(60), secs(60)));
+    assert!(include_str!("../../../docs/guides/commands.md").contains("60 seconds if you say nothing"));
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_program_are_kept_without_its_secrets() {
+    let script = "echo 'cannot open postgres://app:hunter2@db/x with token=hunter2' >&2; exit 3";
+    let dead = run(script, json!({}), json!({})).await;
+    let (_, code, message) = failure(&dead);
+    assert_eq!(code, "EXIT_3");
+    assert!(message.ends_with("cannot open postgres://***@db/x with token=***"), "{message}");
+    let slow = run("echo password=hunter2 >&2; sleep 60", json!({"timeout": "300ms"}), json!({})).await;
+    let (_, code, message) = failure(&slow);
+    assert!(code == "TIMEOUT" && message.ends_with(": password=***"), "{message}");
+}
+
 /// The blocks of one language in a guide.
 fn blocks<'a>(guide: &'a str, language: &str) -> Vec<&'a str> {
     let fence = format!("```{language}\n");
@@ -211,9 +237,12 @@ fn blocks<'a>(guide: &'a str, language: &str) -> Vec<&'a str> {
 #[test]
 fn the_example_in_the_guide_can_be_run() {
     let guide = include_str!("../../../docs/guides/commands.md");
-    let config: toml::Table = blocks(guide, "toml")[0].parse().unwrap();
-    let allowed = config["executors"]["command"]["allow"].clone();
-    let executor = CommandExecutor::new(allowed.try_into().unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("redrive.toml");
+    std::fs::write(&file, blocks(guide, "toml")[0]).unwrap();
+    let config = config::load(&Sources::none().file(file)).unwrap_or_else(|mistakes| panic!("{mistakes:#?}"));
+    let entries = config.commands.iter().map(|(name, command)| command.entry(name));
+    let executor = CommandExecutor::new(entries.collect()).unwrap();
     let payloads = blocks(guide, "json");
     assert_eq!(payloads.len(), 1);
     executor.check(payloads[0]).unwrap();

@@ -111,7 +111,7 @@ fn everything_that_can_be_written_is_understood() {
         allow = ["127.0.0.0/8", "10.0.0.7:80"]
 
         [endpoints.shop]
-        secrets = ["whsec_new", "whsec_old"]
+        secrets = ["whsec_bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3", "whsec_b2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xk"]
 
         [commands.backup]
         argv = ["/usr/bin/backup", "--all"]
@@ -165,7 +165,7 @@ fn everything_that_can_be_written_is_understood() {
     assert_eq!((config.limits.connections, config.limits.connections_per_address), (2, 1));
     assert_eq!(config.egress_allow, ["127.0.0.0/8", "10.0.0.7:80"]);
     let secrets: Vec<&str> = config.endpoints["shop"].iter().map(config::Secret::reveal).collect();
-    assert_eq!(secrets, ["whsec_new", "whsec_old"]);
+    assert_eq!(secrets, ["whsec_bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3", "whsec_b2xkb2xkb2xkb2xkb2xkb2xkb2xkb2xk"]);
     let backup = &config.commands["backup"];
     assert_eq!(backup.argv, ["/usr/bin/backup", "--all"]);
     assert_eq!((backup.env["LANG"].as_str(), backup.timeout), ("C", mins(10)));
@@ -297,7 +297,7 @@ fn every_mistake_says_where_it_stands_and_what_to_write() {
             "redrive.toml:1:12: endpoints.shop: has no secret; write secret, secret_file or secrets",
         ),
         (
-            "[endpoints.shop]\nsecret = \"a\"\nsecret_file = \"b\"",
+            "[endpoints.shop]\nsecret = \"whsec_bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3\"\nsecret_file = \"b\"",
             "redrive.toml:2:10: endpoints.shop.secret: and endpoints.shop.secret_file are both written; keep one of \
              them",
         ),
@@ -311,11 +311,11 @@ fn every_mistake_says_where_it_stands_and_what_to_write() {
              [\"/usr/bin/backup\", \"--all\"]",
         ),
         (
-            "[commands.backup]\nargv = [\"a\"]\npermanent_exit_codes = [300]",
+            "[commands.backup]\nargv = [\"/a\"]\npermanent_exit_codes = [300]",
             "redrive.toml:3:24: commands.backup.permanent_exit_codes: 300 is not an exit code; write 0 to 255",
         ),
         (
-            "[commands.backup]\nargv = [\"a\"]\nenv = { A = 1 }",
+            "[commands.backup]\nargv = [\"/a\"]\nenv = { A = 1 }",
             "redrive.toml:3:7: commands.backup.env: A is 1; write it in quotation marks",
         ),
         (
@@ -393,21 +393,62 @@ fn all_mistakes_of_all_sources_are_named_at_once() {
         .variable("REDRIVE_GRACE", "soon")
         .variable("REDRIVE_LISEN", "127.0.0.1:1")
         .variable("REDRIVE_QUEUES__MAIL__CAPACITY", "lots")
+        .variable("REDRIVE_QUEUES__MAIL__CONCURENCY", "4")
         .variable("REDRIVE_NOTIFY", "[{")
         .options(options);
     let mistakes = folder.mistakes_of(&sources);
     let expected = [
+        "redrive.toml:1:9: lease: 5 has no unit; write \"5s\" for seconds (units: ms, s, m, h, d, w)",
+        "redrive.toml:3:9: queues.mail.order: \"x\" is not known; write one of \"due\", \"fifo\"",
+        "redrive.toml:4:15: queues.mail.concurrency: -1 is not a number from 1 to 100000; write one",
+        "REDRIVE_GRACE: grace: \"soon\" is not a duration; write a number and a unit, such as \"90s\" or \"1h30m\"",
         "REDRIVE_LISEN: is not known; did you mean REDRIVE_LISTEN?",
         "REDRIVE_NOTIFY: notify: is not JSON: EOF while parsing an object at line 1 column 2",
-        "--listen: listen: \"nowhere\" is not an address with a port; write 127.0.0.1:7373, 0.0.0.0:7373 or [::1]:7373",
-        "redrive.toml:1:9: lease: 5 has no unit; write \"5s\" for seconds (units: ms, s, m, h, d, w)",
-        "REDRIVE_GRACE: grace: \"soon\" is not a duration; write a number and a unit, such as \"90s\" or \"1h30m\"",
-        "redrive.toml:4:15: queues.mail.concurrency: -1 is not a number from 1 to 100000; write one",
-        "redrive.toml:3:9: queues.mail.order: \"x\" is not known; write one of \"due\", \"fifo\"",
         "REDRIVE_QUEUES__MAIL__CAPACITY: queues.mail.capacity: \"lots\" is not a number from 1 to \
          9000000000000000000; write one",
+        "REDRIVE_QUEUES__MAIL__CONCURENCY: is not known; did you mean REDRIVE_QUEUES__MAIL__CONCURRENCY?",
+        "--listen: listen: \"nowhere\" is not an address with a port; write 127.0.0.1:7373, 0.0.0.0:7373 or [::1]:7373",
     ];
     assert_eq!(mistakes, expected, "{mistakes:#?}");
+}
+
+#[test]
+fn what_a_server_would_refuse_is_a_mistake_with_its_place() {
+    let mistakes = Folder::new().mistakes(
+        r#"
+[egress]
+allow = [
+  "127.0.0.0/33",
+  "10.0.0.0/8",
+  "10.0.0.5/8",
+]
+[commands.pack]
+argv = ["tar", "{x}y"]
+cwd = "here"
+[commands.good]
+argv = ["/usr/bin/jq", "{a: .b}", "{x}"]
+[endpoints.shop]
+secret = "hunter2"
+"#,
+    );
+    assert!(mistakes[0].starts_with("redrive.toml:4:3: egress.allow: \"127.0.0.0/33\""), "{mistakes:#?}");
+    let expected = [
+        "redrive.toml:6:3: egress.allow: \"10.0.0.5/8\" has bits behind its prefix; write 10.0.0.0/8, or 10.0.0.5 alone",
+        "redrive.toml:9:9: commands.pack.argv: \"tar\" is not a full path; write where the program is, as `which` prints \
+         it",
+        "redrive.toml:9:16: commands.pack.argv: \"{x}y\": a placeholder is a whole argument; write \"--name\", \"{x}\" as \
+         two",
+        "redrive.toml:10:7: commands.pack.cwd: is not a full path",
+        "redrive.toml:14:10: endpoints.shop.secret: the secret has no whsec_ before it; write whsec_ and 24 to 64 random \
+         bytes in base64, as `openssl rand -base64 32` makes them",
+    ];
+    assert_eq!(mistakes[1..], expected, "{mistakes:#?}");
+    let options = ServeOptions { allow_egress: vec!["*.example".into()], ..ServeOptions::default() };
+    let mistakes = Folder::new().mistakes_of(&Sources::none().options(options));
+    assert!(
+        mistakes.len() == 1 && mistakes[0].starts_with("--allow-egress: egress.allow: "),
+        "{mistakes:#?}"
+    );
 }
 
 #[test]
@@ -434,13 +475,13 @@ health_every = "1s"
 "#,
     );
     let expected = [
-        "redrive.toml:10:1: destination.\"c.org\".rat: is not known here; did you mean rate?",
+        "redrive.toml:2:14: destination.\"a.*.org\": \"a.*.org\" is not a pattern; write a destination such as \
+         \"api.example.org\", \"*.example.org\" or \"*\"",
         "redrive.toml:4:8: destination.\"*.b.org\".rate: \"fast\" is not a rate; write \"10/s\", \"600/m\" or \
          \"5000/h\"",
         "redrive.toml:5:9: destination.\"*.b.org\".burst: 0 is not a number from 1 to 1000000; write one",
-        "redrive.toml:2:14: destination.\"a.*.org\": \"a.*.org\" is not a pattern; write a destination such as \
-         \"api.example.org\", \"*.example.org\" or \"*\"",
         "redrive.toml:9:11: destination.\"c.org\".min_gap: 0s is out of bounds; write 1ms to 1d",
+        "redrive.toml:10:1: destination.\"c.org\".rat: is not known here; did you mean rate?",
         "redrive.toml:11:14: destination.\"d.org\": rate and min_gap both say how close calls may be: write one of them",
         "redrive.toml:15:10: destination.\"d.org\".health: \"d.org\" cannot be asked; write \"https://host/health\" or \
          \"tcp://host:port\"",
@@ -547,10 +588,10 @@ fn what_others_put_into_the_environment_is_no_mistake() {
 fn secrets_come_out_of_files_and_are_never_shown() {
     let folder = Folder::new();
     let url = folder.write("url", "postgres://me:hunter2@db/jobs\n");
-    let signing = folder.write("signing", "whsec_hunter2\n");
+    let signing = folder.write("signing", "whsec_hunter2hunter2hunter2hunter2abcd\n");
     let text = format!(
-        "store = \"sqlite:weaker.db\"\n[endpoints.shop]\nsecret_file = {signing:?}\n[endpoints.bank]\nsecret = \"whsec_hunter2\"\n\
-         secrets = [\"hunter2\"]\n"
+        "store = \"sqlite:weaker.db\"\n[endpoints.shop]\nsecret_file = {signing:?}\n[endpoints.bank]\nsecret = \"whsec_hunter2hunter2hunter2hunter2abcd\"\n\
+         secrets = [\"whsec_hunter2hunter2hunter2hunter2abcd\"]\n"
     );
     let path = folder.write("redrive.toml", &text);
     let sources = Sources::none().file(path).variable("REDRIVE_STORE_FILE", url.to_str().unwrap());
@@ -560,7 +601,7 @@ fn secrets_come_out_of_files_and_are_never_shown() {
     assert!(!shown.contains("weaker.db"), "the file's store has been replaced: {shown}");
     let config = loaded.into_config().unwrap();
     assert_eq!(config.store.to_string(), "postgres://me:hunter2@db/jobs");
-    assert_eq!(config.endpoints["shop"][0].reveal(), "whsec_hunter2");
+    assert_eq!(config.endpoints["shop"][0].reveal(), "whsec_hunter2hunter2hunter2hunter2abcd");
     let shown = config::show(&config::read(
         &Sources::none().variable("DATABASE_URL", "postgres://me:hunter2@db/jobs"),
     ));
@@ -649,7 +690,7 @@ fn the_example_of_the_reference_page_can_be_loaded() {
     let page = config::reference();
     let example = page.split("```toml\n").nth(1).unwrap().split("```").next().unwrap();
     let folder = Folder::new();
-    let secret = folder.write("shop", "whsec_x");
+    let secret = folder.write("shop", "whsec_bmV3bmV3bmV3bmV3bmV3bmV3bmV3bmV3");
     let text = example.replace("/run/secrets/shop", secret.to_str().unwrap());
     assert_eq!(folder.mistakes(&text), [] as [String; 0]);
 }

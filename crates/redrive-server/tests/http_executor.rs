@@ -7,15 +7,16 @@
 #[path = "support/target.rs"]
 mod target;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redrive::{
-    Class, Ending, Engine, JobDetail, JobId, Json, MemoryStore, NewJob, Policy, Queue, SqliteStore,
-    StateName, Store, millis, secs,
+    Class, Clock, Ending, Engine, JobDetail, JobId, Json, MemoryStore, NewJob, Policy, Queue, Rule,
+    SqliteStore, StateName, Store, millis, secs,
 };
-use redrive_server::egress::{Egress, EgressPolicy, Request};
-use redrive_server::executor::{HttpExecutor, Secrets};
+use redrive_server::egress::{Egress, EgressPolicy, KEPT_BYTES_MAX, READ_BYTES_MAX, Request};
+use redrive_server::executor::{HttpExecutor, Secrets, ask};
 use serde_json::{Value, json};
 use target::{Reply, Target, answer};
 
@@ -99,6 +100,60 @@ async fn a_success_is_done_at_once_and_keeps_what_was_said() {
         assert_eq!(asked.headers.get(name).map(String::as_str), Some(value), "{name}");
     }
     assert!(!asked.headers.keys().any(|name| name.starts_with("webhook-")), "no secret, no signature");
+}
+
+#[tokio::test]
+async fn a_success_of_any_length_is_done_and_its_beginning_is_kept() {
+    let endless = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
+    let target = Target::start(move |n, _| match n {
+        0 => answer(200, "", &"grüße ".repeat(100_000)),
+        1 => Reply::SayAndFlood(endless.to_owned(), "[7,"),
+        _ => answer(200, "", "short"),
+    })
+    .await;
+    let world = World::new();
+    for begins in ["grüße grüße", "[7,[7,"] {
+        let done = world.run(json!({"url": target.url("/"), "body": 1})).await;
+        assert_eq!((state(&done), done.job.ledger.attempt), (StateName::Succeeded, 1));
+        let output = output(&done);
+        assert_eq!((&output["status"], &output["truncated"]), (&json!(200), &json!(true)));
+        let body = output["body"].as_str().unwrap();
+        assert!(body.starts_with(begins) && body.len() <= KEPT_BYTES_MAX, "{}", body.len());
+    }
+    let done = world.run(json!({"url": target.url("/"), "body": 1})).await;
+    assert_eq!((output(&done).get("truncated"), target.connections()), (None, 3));
+}
+
+#[tokio::test]
+async fn a_check_that_says_at_length_that_it_was_done_is_believed() {
+    let target = doubtful(|_| answer(200, "", &"paid ".repeat(100_000))).await;
+    let done = World::new().run(verified(&target)).await;
+    assert_eq!((state(&done), &output(&done)["verified"]), (StateName::Succeeded, &json!(true)));
+}
+
+#[tokio::test]
+async fn whoever_asks_for_a_handler_of_its_own_is_never_given_half_an_answer() {
+    let target = Target::start(|n, _| answer(200, "", &"x".repeat(READ_BYTES_MAX + 1 - n.min(1)))).await;
+    let egress = Egress::new(EgressPolicy { allow: vec!["127.0.0.1".parse().unwrap()] });
+    let clock = Clock::system();
+    let ask = || ask(&egress, Request::new(http::Method::GET, &target.url("/")).unwrap(), &clock);
+    let cut = ask().await.unwrap_err();
+    assert_eq!((cut.class, cut.code.as_deref()), (Class::Permanent, Some("RESPONSE_TOO_LARGE")));
+    assert!(cut.message.contains("larger than 65536 bytes; ask for less"), "{}", cut.message);
+    assert_eq!(ask().await.unwrap().body.len(), READ_BYTES_MAX);
+}
+
+#[tokio::test]
+async fn what_the_far_side_wrote_is_apart_from_the_message_and_judged_with_it() {
+    let target = Target::start(|_, _| answer(400, "", "try again: token=hunter2 is being renewed")).await;
+    let rule = Rule::new("text:being renewed", Class::Transient).unwrap();
+    let policy = Policy::fixed(millis(20)).attempts(2).rule(rule);
+    let world = World::on(Arc::new(MemoryStore::new()), &["127.0.0.1"], policy);
+    let dead = world.run(json!({"url": target.url("/")})).await;
+    assert_eq!((state(&dead), target.asked().len()), (StateName::Dead, 2));
+    let failure = dead.attempts.last().unwrap().failure.clone().unwrap();
+    assert_eq!(failure.message, format!("{} answered 400", target.address));
+    assert_eq!(failure.detail.as_deref(), Some("try again: token=*** is being renewed"));
 }
 
 #[tokio::test]
@@ -206,7 +261,9 @@ async fn what_is_inside_is_refused_for_good() {
     let world = World::on(Arc::new(MemoryStore::new()), &[], Policy::fixed(millis(20)).attempts(3));
     let dead = world.run(json!({"url": canary.url("/")})).await;
     assert_eq!((state(&dead), dead.attempts.len(), canary.connections()), (StateName::Dead, 1, 0));
-    assert_eq!(failure(&dead).1.as_deref(), Some("SSRF_BLOCKED"));
+    let (_, code, message) = failure(&dead);
+    assert_eq!(code.as_deref(), Some("SSRF_BLOCKED"));
+    assert!(message.contains("--allow-egress CIDR, or with egress.allow in the config"), "{message}");
 }
 
 #[tokio::test]
@@ -443,10 +500,22 @@ fn a_bad_job_is_refused_before_it_is_stored() {
 }
 
 #[test]
+fn an_endpoint_that_nobody_knows_is_refused_with_those_that_are_known() {
+    let known = ["billing", "shop"].map(str::to_owned).into();
+    let of = |endpoint: &str| json!({"url": "https://api.example/x", "endpoint": endpoint}).to_string();
+    assert_eq!(HttpExecutor::check_with(&of("shop"), &known).as_deref(), Ok("api.example"));
+    let refused = HttpExecutor::check_with(&of("shpo"), &known).unwrap_err();
+    assert!(refused.starts_with("there is no endpoint \"shpo\"; known here: billing, shop; "), "{refused}");
+    let refused = HttpExecutor::check_with(&of("shop"), &BTreeSet::new()).unwrap_err();
+    assert!(refused.contains("known here: none") && refused.contains("[endpoints.NAME]"), "{refused}");
+    assert!(HttpExecutor::check_with(r#"{"url": "https://api.example/x"}"#, &BTreeSet::new()).is_ok());
+}
+
+#[test]
 fn what_would_fail_when_it_is_run_is_refused_when_it_is_checked() {
     // As a value it would have the second URL alone, and nobody would see the first.
     let twice = r#"{"url": "https://a.example/", "url": "https://b.example/"}"#;
-    assert!(HttpExecutor::check(twice).unwrap_err().contains("duplicate field `url`"));
+    assert!(HttpExecutor::check(twice).unwrap_err().contains("payload.url is there twice"));
     for nothing in ["null", "[]", "7", r#"{"sources": [7]}"#, r#"{"url": "https://a.example/", "verify": 7}"#]
     {
         let problem = HttpExecutor::check(nothing).unwrap_err();

@@ -20,10 +20,14 @@ struct World {
 
 impl World {
     async fn new() -> World {
+        World::with(Parts::default()).await
+    }
+
+    async fn with(parts: Parts) -> World {
         let folder = tempfile::tempdir().unwrap();
         let store = SqliteStore::open(folder.path().join("jobs.db")).await.unwrap();
         let engine = Engine::builder(store).produce_any().build().unwrap();
-        let router = router(Api::new(engine.clone(), Parts::default()));
+        let router = router(Api::new(engine.clone(), parts));
         World { router, engine, _folder: folder }
     }
 
@@ -143,9 +147,41 @@ async fn a_command_for_more_jobs_than_one_transaction_takes_ends() {
     for part in later.chunks(600) {
         assert_eq!(world.post("/api/v1/jobs/bulk", None, &json!(part)).await.0, 200);
     }
-    let body = json!({ "command": "retry", "filter": { "kind": "resize" } });
+    let body = json!({ "command": "retry", "dryRun": false, "filter": { "kind": "resize" } });
     let (status, answer) = world.post("/api/v1/jobs/commands", None, &body).await;
     assert_eq!((status, &answer["data"]["done"]), (200, &json!(1_200)), "{answer}");
     let waiting = redrive::Filter::state(StateName::Waiting);
     assert_eq!(world.engine.count(&waiting, 10_000).await.unwrap(), 1_200, "and still they match");
+}
+
+#[tokio::test]
+async fn one_of_many_that_cannot_be_taken_is_named_and_the_others_are_taken_once() {
+    let world = World::new().await;
+    let mut strange = job(2);
+    strange["queue"] = json!("nope");
+    let jobs = json!([job(1), strange, job(3)]);
+    for _ in 0..2 {
+        let (status, answer) = world.post("/api/v1/jobs/bulk", Some("all"), &jobs).await;
+        assert_eq!(status, 200, "{answer}");
+        let codes: Vec<&Value> = (0..3).map(|n| &answer["data"][n]["error"]["code"]).collect();
+        assert_eq!(codes, [&Value::Null, &json!("RETRY_INVALID"), &Value::Null], "{answer}");
+        assert_eq!(world.jobs().await, 2);
+    }
+}
+
+#[tokio::test]
+async fn nobody_is_kept_waiting_by_a_server_that_stops() {
+    let (stop, stopping) = tokio::sync::watch::channel(false);
+    let world = World::with(Parts { stopping: Some(stopping), ..Parts::default() }).await;
+    let (_, put) = world.post("/api/v1/jobs", None, &job(1)).await;
+    stop.send(true).unwrap();
+    let path = format!("/api/v1/jobs/{}?wait=5m", put["data"]["id"].as_str().unwrap());
+    let lease = json!({ "kinds": ["mail"], "wait": "1m", "leaseFor": "1h" });
+    let waits = async {
+        let (_, found) = world.send(&Who::local(), Method::GET, &path, None, &Value::Null).await;
+        assert_eq!(found["data"]["state"], "waiting");
+        let (_, leased) = world.post("/api/v1/workers/lease", None, &lease).await;
+        assert_eq!(leased["data"]["jobs"], json!([]));
+    };
+    tokio::time::timeout(redrive::secs(20), waits).await.expect("both are answered at once");
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use redrive_server::api;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const METHODS: [&str; 5] = ["get", "post", "put", "patch", "delete"];
 
@@ -57,6 +57,51 @@ fn the_committed_description_is_the_one_that_is_served() {
 fn it_is_openapi_3_1() {
     let version = description()["openapi"].as_str().unwrap().to_owned();
     assert!(version.starts_with("3.1"), "{version}");
+}
+
+#[test]
+fn a_token_is_described_and_can_be_left_out_where_none_is_asked_for() {
+    let description = description();
+    let scheme = &description["components"]["securitySchemes"]["bearer"];
+    assert_eq!((&scheme["type"], &scheme["scheme"]), (&json!("http"), &json!("bearer")));
+    assert_eq!(description["security"], json!([{}, { "bearer": [] }]));
+}
+
+#[test]
+fn what_is_one_of_a_few_words_says_which() {
+    let description = description();
+    let schemas = &description["components"]["schemas"];
+    for (form, field, word) in [
+        ("JobForm", "onConflict", "reject"),
+        ("FailForm", "class", "rate_limited"),
+        ("BulkForm", "command", "redrive"),
+        ("JobView", "state", "dead"),
+        ("JobView", "origin", "external"),
+        ("ExplainView", "state", "waiting"),
+    ] {
+        let schema = &schemas[form]["properties"][field];
+        let schema = schema["oneOf"].get(0).unwrap_or(schema);
+        let words =
+            resolve(&description, schema)["enum"].as_array().unwrap_or_else(|| panic!("{form} {field}"));
+        assert!(words.contains(&json!(word)), "{form} {field}: {words:?}");
+    }
+}
+
+#[test]
+fn a_policy_is_described_wherever_one_is_sent() {
+    let description = description();
+    let schemas = &description["components"]["schemas"];
+    for form in
+        ["JobForm", "EditForm", "RetryForm", "PreviewForm", "ClassifyForm", "SimulateForm", "NodeForm"]
+    {
+        let policy = schemas[form]["properties"]["policy"].to_string();
+        assert!(policy.contains("#/components/schemas/PolicyForm"), "{form}: {policy}");
+    }
+    let fields = schemas["Policy"]["properties"].as_object().unwrap();
+    assert!(["backoff", "jitter", "maxAttempts", "rules"].iter().all(|field| fields.contains_key(*field)));
+    let kinds = schemas["Backoff"]["anyOf"].as_array().unwrap().iter();
+    let kinds: Vec<&Value> = kinds.map(|backoff| &backoff["properties"]["kind"]["enum"][0]).collect();
+    assert_eq!(kinds, ["immediate", "fixed", "linear", "exponential", "fibonacci", "schedule"]);
 }
 
 #[test]

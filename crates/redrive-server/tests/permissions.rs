@@ -96,7 +96,7 @@ impl House {
 
     /// An operation that has ended: only so many run at once.
     async fn operation(&self) -> String {
-        let body = json!({ "command": "cancel", "filter": { "kind": "nothing" }, "background": true });
+        let body = json!({ "command": "cancel", "dryRun": false, "filter": { "kind": "nothing" }, "background": true });
         let (_, begun) = self.ask("admin", "POST", "/api/v1/jobs/commands", Some(&body)).await;
         let id = begun["data"]["operation"]["id"].as_str().unwrap();
         let path = format!("/api/v1/operations/{id}");
@@ -126,7 +126,7 @@ async fn body_for(house: &House, operation: &str) -> Option<Value> {
         "startExecution" => execution(),
         "snoozeJob" | "snoozeLease" => json!({ "delay": "1s" }),
         "rescheduleJob" => json!({ "runAt": "2031-05-01T12:00:00Z" }),
-        "commandJobs" => json!({ "command": "cancel", "filter": { "kind": "nothing" } }),
+        "commandJobs" => json!({ "command": "cancel", "dryRun": false, "filter": { "kind": "nothing" } }),
         "queueRetry" => json!({ "taskId": "t", "taskType": "parse", "error": "timeout" }),
         "previewPolicy" => json!({ "policy": "media" }),
         "simulateOutage" => {

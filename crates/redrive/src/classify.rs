@@ -99,7 +99,7 @@ impl On {
             }
             On::Status(status) => failure.status == Some(*status),
             On::StatusClass(hundreds) => failure.status.is_some_and(|status| status / 100 == *hundreds),
-            On::Text(phrase) => failure.message.to_lowercase().contains(&phrase.to_lowercase()),
+            On::Text(phrase) => failure.in_full().to_lowercase().contains(&phrase.to_lowercase()),
             On::Any => failure.by != By::Handler,
         }
     }
@@ -504,6 +504,8 @@ mod tests {
         assert_eq!(said(Failure::from_status(408, "busy")), (Class::Transient, "policy rule 408".to_owned()));
         assert_eq!(said(Failure::from_status(404, "busy")), (Class::Permanent, "policy rule 4xx".to_owned()));
         assert_eq!(said(Failure::from_text("BUSY")), (Class::Permanent, "policy rule text:busy".to_owned()));
+        let wrote = Failure::from_status(503, "a answered 503").detail("Busy, sorry");
+        assert_eq!(said(wrote), (Class::Permanent, "policy rule text:busy".to_owned()));
         assert_eq!(said(Failure::from_text("?")), (Class::Transient, "policy rule any".to_owned()));
         assert_eq!(explain(&Failure::permanent("?"), &policy).class, Class::Permanent);
     }

@@ -79,10 +79,18 @@ impl fmt::Debug for Timestamp {
 impl FromStr for Timestamp {
     type Err = String;
     fn from_str(text: &str) -> Result<Timestamp, String> {
-        let parsed: jiff::Timestamp =
-            text.parse().map_err(|_| format!("{text:?} is not a time; write it as 2026-11-15T21:18:51Z"))?;
+        let parsed: jiff::Timestamp = text.parse().map_err(|_| unreadable(text))?;
         Ok(Timestamp(parsed.as_millisecond()))
     }
+}
+
+/// What is written like a time and cannot be counted is told apart from what is none.
+fn unreadable(text: &str) -> String {
+    let pieces = jiff::fmt::temporal::Pieces::parse(text);
+    if pieces.is_ok_and(|pieces| pieces.offset().is_some()) {
+        return format!("{text:?} is too far away; write a time of the next years");
+    }
+    format!("{text:?} is not a time; write it as 2026-11-15T21:18:51Z")
 }
 
 impl Serialize for Timestamp {

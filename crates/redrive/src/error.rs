@@ -50,7 +50,7 @@ impl ErrorKind {
         match self {
             ErrorKind::NotFound => "RETRY_NOT_FOUND",
             ErrorKind::Conflict => "RETRY_CONFLICT",
-            ErrorKind::LeaseLost => "RETRY_LEASE_LOST",
+            ErrorKind::LeaseLost => "LEASE_LOST",
             ErrorKind::Invalid => "RETRY_INVALID",
             ErrorKind::Full => "RETRY_QUEUE_FULL",
             ErrorKind::DiskFull => "RETRY_DISK_FULL",

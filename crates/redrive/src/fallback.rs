@@ -105,13 +105,16 @@ fn whole(skipped: &[(String, Failure)]) -> Failure {
         0 => "there are no sources to ask; add one with .source(name, …)".to_owned(),
         _ => format!("no source has it ({})", said.join("; ")),
     };
+    let written = |(name, failure): &(String, Failure)| Some(format!("{name}: {}", failure.detail.as_ref()?));
+    let written: Vec<String> = skipped.iter().filter_map(written).collect();
     let mut failure = match class {
         Class::Transient => Failure::retry(message),
         Class::UnknownOutcome => Failure::unknown_outcome(message),
         Class::RateLimited => Failure::rate_limited(message),
         Class::NeedsAuth => Failure::needs_auth(message),
         Class::Permanent => Failure::permanent(message),
-    };
+    }
+    .detail(written.join("; "));
     // What no source could make sense of is for the policy to judge, as it would be from one source alone.
     if failures().filter(|f| f.class == Class::Transient).all(|f| f.by == By::Default)
         && class == Class::Transient
@@ -170,6 +173,15 @@ mod tests {
         .await;
         assert_eq!(whole.class, Class::Transient);
         assert_eq!(whole.message, "no source has it (s0: no; s1: down; s2: bad key)");
+    }
+
+    #[tokio::test]
+    async fn what_the_sources_wrote_stays_apart_from_the_message() {
+        let quoted = Failure::from_status(404, "a answered 404").detail("no such title");
+        let whole = all_fail(vec![quoted, Failure::permanent("bad key")]).await;
+        assert_eq!(whole.message, "no source has it (s0: a answered 404; s1: bad key)");
+        assert_eq!(whole.detail.as_deref(), Some("s0: no such title"));
+        assert_eq!(all_fail(vec![Failure::permanent("bad key")]).await.detail, None);
     }
 
     #[tokio::test]

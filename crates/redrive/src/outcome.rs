@@ -2,6 +2,7 @@
 //!
 //! Not here: what follows from it (`machine.rs`), and how a status or a text becomes a class (`classify.rs`).
 
+use std::borrow::Cow;
 use std::error::Error;
 use std::fmt::{self, Display};
 use std::time::Duration;
@@ -156,6 +157,10 @@ pub struct Failure {
     pub status: Option<u16>,
     /// What happened, for people. Without control characters, and at most [`Failure::MESSAGE_CHARS_MAX`] long.
     pub message: String,
+    /// What the far side wrote of it, which not everybody may read who may read the message; as clean and as bounded.
+    /// [`Failure::in_full`] has both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<Box<str>>,
     /// How long the far side asked us to wait.
     #[serde(with = "span::option", skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<Duration>,
@@ -171,6 +176,7 @@ pub struct Failure {
 #[serde(rename_all = "camelCase")]
 struct Reported {
     message: String,
+    detail: Option<Box<str>>,
     class: Option<Class>,
     code: Option<String>,
     status: Option<u16>,
@@ -183,7 +189,7 @@ struct Reported {
 
 impl From<Reported> for Failure {
     fn from(reported: Reported) -> Failure {
-        let Reported { message, class, code, status, retry_after, by, rule } = reported;
+        let Reported { message, detail, class, code, status, retry_after, by, rule } = reported;
         let mut failure = match class {
             Some(class) => Failure { by: by.unwrap_or(By::Handler), rule, ..Failure::said(class, message) },
             None => Failure::judged(code.clone(), status, message),
@@ -191,7 +197,7 @@ impl From<Reported> for Failure {
         failure.code = code.or(failure.code);
         failure.status = status.or(failure.status);
         failure.retry_after = retry_after;
-        failure
+        detail.into_iter().fold(failure, Failure::detail)
     }
 }
 
@@ -280,6 +286,22 @@ impl Failure {
         self
     }
 
+    /// With what the far side wrote of it. The class stays; a policy's rules by text see it too.
+    #[must_use]
+    pub fn detail(mut self, written: impl Display) -> Failure {
+        let written = bounded(&written.to_string());
+        self.detail = (!written.is_empty()).then(|| written.into());
+        self
+    }
+
+    /// The message and what the far side wrote, as one text: `api.example answered 400: no such order`.
+    pub fn in_full(&self) -> Cow<'_, str> {
+        match &self.detail {
+            None => Cow::Borrowed(&self.message),
+            Some(detail) => Cow::Owned(format!("{}: {detail}", self.message)),
+        }
+    }
+
     /// Whether the thing asked for was not there: what sends a [`Fallback`](crate::Fallback) to its next source.
     pub fn is_not_found(&self) -> bool {
         self.status == Some(404)
@@ -287,9 +309,9 @@ impl Failure {
     }
 
     /// Sixteen hexadecimal digits that failures of one cause share: of the kind of job, the code, the status, and
-    /// the message without its ids, numbers, addresses, paths, times and quotations.
+    /// the message and the detail without their ids, numbers, addresses, paths, times and quotations.
     pub fn fingerprint(&self, kind: &str) -> String {
-        fingerprint::fingerprint(kind, self.code.as_deref(), self.status, &self.message)
+        fingerprint::fingerprint(kind, self.code.as_deref(), self.status, &self.in_full())
     }
 
     /// The handler's own word.
@@ -300,6 +322,7 @@ impl Failure {
             code: None,
             status: None,
             message,
+            detail: None,
             retry_after: None,
             by: By::Handler,
             rule: String::new(),
@@ -313,7 +336,7 @@ impl Failure {
         let code = code.or_else(|| classify::code_in(&message).map(str::to_owned));
         let status = status.or_else(|| classify::status_in(&message));
         let Verdict { class, rule, source } = verdict;
-        Failure { class, code, status, message, retry_after: None, by: source, rule }
+        Failure { class, code, status, message, detail: None, retry_after: None, by: source, rule }
     }
 }
 
@@ -467,9 +490,14 @@ mod tests {
     #[test]
     fn a_failure_survives_json() {
         let refused = Failure::from(io::Error::from(io::ErrorKind::ConnectionRefused)).after(secs(90));
-        for failure in
-            [refused, Failure::permanent("x"), Failure::from_status(503, "busy"), Failure::from_text("?")]
-        {
+        let quoted = Failure::from_status(400, "a answered 400").detail("no such order");
+        for failure in [
+            refused,
+            quoted,
+            Failure::permanent("x"),
+            Failure::from_status(503, "busy"),
+            Failure::from_text("?"),
+        ] {
             let json = serde_json::to_string(&failure).unwrap();
             assert_eq!(serde_json::from_str::<Failure>(&json).unwrap(), failure, "{json}");
         }
@@ -481,6 +509,23 @@ mod tests {
         assert_eq!(failure.message.chars().count(), Failure::MESSAGE_CHARS_MAX);
         assert!(failure.message.starts_with("begin x") && failure.message.ends_with("x end"));
         assert!(failure.message.contains("[…]"));
+    }
+
+    #[test]
+    fn what_the_far_side_wrote_is_apart_from_the_message_and_counts_with_it() {
+        let of = |message: &str, detail: &str| Failure::from_status(400, message).detail(detail);
+        let failure = of("a answered 400", "no such\n order\u{1b}");
+        assert_eq!(
+            (failure.to_string().as_str(), &*failure.in_full()),
+            ("a answered 400", "a answered 400: no such  order")
+        );
+        let (apart, together) =
+            (of("a answered 400", "no such order"), of("a answered 400: no such order", ""));
+        assert_eq!(apart.fingerprint("http"), together.fingerprint("http"), "a group is as fine as it was");
+        assert_ne!(apart.fingerprint("http"), of("a answered 400", "no money").fingerprint("http"));
+        assert_eq!((together.detail.as_deref(), &*together.in_full()), (None, together.message.as_str()));
+        let json = serde_json::to_string(&together).unwrap();
+        assert!(!json.contains("detail"), "{json}");
     }
 
     #[test]

@@ -278,10 +278,15 @@ impl Policy {
         form::read(value)
     }
 
+    /// How long to wait of what the far side has asked for; nothing if it is not listened to.
+    pub(crate) fn heeded(&self, asked: Duration) -> Option<Duration> {
+        let RetryAfter { honour, min, max } = self.retry_after;
+        honour.then(|| asked.max(min).min(max).min(span::MAX))
+    }
+
     fn asked_delay(&self, ask: &Ask, rng: &mut Rng) -> Option<Delay> {
-        let asked = ask.retry_after.filter(|_| self.retry_after.honour)?;
-        let RetryAfter { min, max, .. } = self.retry_after;
-        let base = asked.max(min).min(max).min(span::MAX);
+        let asked = ask.retry_after?;
+        let (base, max) = (self.heeded(asked)?, self.retry_after.max);
         let spread = if self.jitter.kind == JitterKind::None { 0 } else { delay::to_ms(base) / 10 };
         // Upward only: nobody is served before the time they were told. Whoever asks for more than `max` is not
         // obeyed anyway, and there it goes downward, so that those who wait are spread all the same.

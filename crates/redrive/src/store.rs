@@ -420,10 +420,10 @@ pub(crate) fn call_differs(key: &str) -> Error {
 
 pub(crate) fn key_taken(key: &str) -> Error {
     Error::new(ErrorKind::Conflict, format!("a job with the key {key:?} is already there"))
-        .with_hint("wait until it is finished, or enqueue with on_conflict = ignore or replace")
+        .with_hint("wait until it is finished, or say ignore or replace for what to do on a conflict")
 }
 
 pub(crate) fn key_running(key: &str) -> Error {
     Error::new(ErrorKind::Conflict, format!("the job with the key {key:?} is running and cannot be replaced"))
-        .with_hint("enqueue again when its attempt has ended, or use on_conflict = ignore")
+        .with_hint("enqueue again when its attempt has ended, or say ignore for what to do on a conflict")
 }

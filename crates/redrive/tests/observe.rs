@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
 use redrive::{
     ACTIVITY_MAX, Attempt, Builder, Call, Clock, Command, Engine, Event, Failure, Filter, GiveUp, Happening,
-    How, Job, MemoryStore, NewJob, OnConflict, Payload, Policy, Queue, Retention, SqliteStore, State,
-    StateName, Store, Tally, What, days, mins, secs, testing,
+    How, Job, Json, Lending, MemoryStore, NewJob, OnConflict, Outcome, Payload, Policy, Queue, Retention,
+    SqliteStore, State, StateName, Store, Tally, What, days, mins, secs, testing,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -465,4 +466,28 @@ async fn queues_are_counted_by_state() {
     let dead: Vec<Job> =
         engine.list(&Filter::state(StateName::Dead), redrive::Page::default()).await.unwrap().jobs;
     assert!(matches!(dead[0].state, State::Dead { why: GiveUp::Exhausted, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_workers_elsewhere_do_is_counted_under_one_name() {
+    let (engine, snapshotter) = measured(|| builder().0.produce_any());
+    let worker = engine.join("worker", secs(60)).await.unwrap();
+    let kinds: redrive::Kinds = ["mail".into(), "sms".into()].into();
+    let asked = Lending { worker, kinds, queues: Vec::new(), limit: 1, wait: Duration::ZERO };
+    for (kind, outcome) in [
+        ("mail", Outcome::Done(None)),
+        ("sms", Outcome::Failed(Failure::permanent("no such number"))),
+        ("sms", Outcome::Failed(Failure::retry("busy"))),
+    ] {
+        engine.enqueue(NewJob::of_kind(kind, Json::of("x").unwrap())).await.unwrap();
+        let leased = engine.lease(&asked).await.unwrap();
+        engine.report(leased[0].0, outcome).await.unwrap();
+    }
+    let numbers = numbers(&snapshotter);
+    let count = |name: &str| numbers[name][0];
+    assert_eq!(count("redrive_attempts_total{kind=(workers),outcome=succeeded}"), 1.0);
+    assert_eq!(count("redrive_attempts_total{kind=(workers),outcome=failed}"), 2.0);
+    assert_eq!(count("redrive_dead_total{kind=(workers)}"), 1.0);
+    assert_eq!(count("redrive_retries_total{kind=(workers)}"), 1.0);
+    assert_eq!(numbers["redrive_schedule_lag_seconds{kind=(workers)}"].len(), 3);
 }

@@ -9,7 +9,7 @@ import { tellNotice, tellOutcomes } from "../toasts";
 import { afterEvents, afterList, type Board, swept } from "./board";
 import { call, callExact, Refused } from "./client";
 import { live } from "./live";
-import type { Routes } from "./schema";
+import type { PolicyForm, Routes } from "./schema";
 
 export const PAGE = 50;
 export const PENDING_MAX = 100;
@@ -224,7 +224,7 @@ export function usePresets() {
 export function usePreview(policy: unknown, count = 20) {
   return useQuery({
     queryKey: ["preview", JSON.stringify(policy), count],
-    queryFn: () => call("POST /api/v1/policies/preview", { body: { policy, count } }),
+    queryFn: () => call("POST /api/v1/policies/preview", { body: { policy: policy as PolicyForm, count } }),
     enabled: policy !== undefined,
     staleTime: 60_000,
     retry: false,
@@ -237,7 +237,7 @@ export type Outage = Omit<Routes["POST /api/v1/policies/simulate"]["body"], "pol
 export function useOutage(policy: unknown, outage: Outage) {
   return useQuery({
     queryKey: ["outage", JSON.stringify(policy), outage],
-    queryFn: () => call("POST /api/v1/policies/simulate", { body: { policy, ...outage } }),
+    queryFn: () => call("POST /api/v1/policies/simulate", { body: { policy: policy as PolicyForm, ...outage } }),
     enabled: policy !== undefined,
     staleTime: Number.POSITIVE_INFINITY,
     retry: false,

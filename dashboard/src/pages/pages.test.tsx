@@ -250,7 +250,12 @@ test("everything that matches is counted before anything is done", async () => {
   expect(asked).toEqual([{ command: "cancel", filter: { kind: "http", state: "waiting" }, dryRun: true }]);
   await userEvent.click(screen.getByRole("button", { name: "Cancel 5,000 jobs" }));
   expect(await screen.findByText("5,000 jobs cancelled")).toBeVisible();
-  expect(asked.at(-1)).toEqual({ command: "cancel", filter: { kind: "http", state: "waiting" }, background: true });
+  expect(asked.at(-1)).toEqual({
+    command: "cancel",
+    filter: { kind: "http", state: "waiting" },
+    dryRun: false,
+    background: true,
+  });
 });
 
 test("work on everything shows how far it is and can be stopped", async () => {
@@ -678,7 +683,7 @@ test("what is told again and again of a destination is one line that says how of
 });
 
 test("a list of jobs has the last error of each in a line, but not of those that made it", async () => {
-  const lastError = { class: "transient", code: "DNS", message: "no such host", at: minutes(1) };
+  const lastError = { class: "transient" as const, code: "DNS", message: "no such host", at: minutes(1) };
   const items = [
     jobView({ id: "a", lastError }),
     jobView({ id: "b", state: "succeeded", lastError: { ...lastError, message: "long over" } }),

@@ -137,7 +137,7 @@ export function Pips({ made, allowed }: { made: number; allowed?: number | null 
 export function Progressed({
   job,
 }: {
-  job: Pick<JobView, "state" | "why" | "failures" | "attempt" | "retriesAllowed">;
+  job: Pick<JobView, "why" | "failures" | "attempt" | "retriesAllowed"> & { state: string };
 }) {
   const { t } = useWords();
   if (job.state === "dead" && job.why !== "exhausted") {

@@ -21,13 +21,16 @@ type Step =
 /** How often it is asked how far an operation is. */
 const ASK_MS = 300;
 
+/** What is offered for a list. To snooze, reschedule or edit many is asked for elsewhere. */
+export type ListCommand = Exclude<BulkCommand, "snooze" | "reschedule" | "edit">;
+
 export interface BulkPlan {
-  command: BulkCommand;
+  command: ListCommand;
   filter: JobFilter;
 }
 
 /** The states in which a command can be carried out: asked for with the filter, so that the count is of those. */
-const fits: Record<BulkCommand, string[]> = {
+const fits: Record<ListCommand, string[]> = {
   retry: ["waiting"],
   cancel: ["waiting", "running"],
   redrive: ["dead", "cancelled"],
@@ -54,9 +57,9 @@ export function BulkDialog({ plan, onClose }: { plan: BulkPlan; onClose: () => v
       .then((view) => setStep({ at: "counted", view }))
       .catch((error) => setStep({ at: "failed", error }));
   }, [key]);
-  useWatched(step, setStep, onClose);
+  useWatched(command, step, setStep, onClose);
   const start = () =>
-    call("POST /api/v1/jobs/commands", { body: { ...body, background: true } })
+    call("POST /api/v1/jobs/commands", { body: { ...body, dryRun: false, background: true } })
       .then(({ operation }) => operation && setStep({ at: "working", operation, isStopping: false }))
       .catch((error) => setStep({ at: "failed", error }));
   const stop = () => {
@@ -114,7 +117,7 @@ function counted(view: BulkView): string {
   return `${new Intl.NumberFormat().format(view.matching)}${view.more ? "+" : ""}`;
 }
 
-function Counted({ view, command }: { view: BulkView; command: BulkCommand }) {
+function Counted({ view, command }: { view: BulkView; command: ListCommand }) {
   const { t } = useWords();
   if (view.matching === 0) return <p>{t("bulk.none")}</p>;
   return (
@@ -128,7 +131,12 @@ function Counted({ view, command }: { view: BulkView; command: BulkCommand }) {
 }
 
 /** Asks how far it is until it has ended, and then says so. */
-function useWatched(step: Step, setStep: Dispatch<SetStateAction<Step>>, onClose: () => void): void {
+function useWatched(
+  command: ListCommand,
+  step: Step,
+  setStep: Dispatch<SetStateAction<Step>>,
+  onClose: () => void,
+): void {
   const client = useQueryClient();
   const id = step.at === "working" ? step.operation.id : undefined;
   // biome-ignore lint/correctness/useExhaustiveDependencies: one watch for one operation
@@ -146,7 +154,7 @@ function useWatched(step: Step, setStep: Dispatch<SetStateAction<Step>>, onClose
       clearInterval(timer);
       client.invalidateQueries();
       if (now.state === "done") {
-        toasts.push({ tone: "good", text: `bulk.${now.command}.done`, values: { count: now.done } });
+        toasts.push({ tone: "good", text: `bulk.${command}.done`, values: { count: now.done } });
         onClose();
       } else if (now.state === "failed") {
         setStep({ at: "failed", error: new Error(now.error ?? now.state) });

@@ -4,11 +4,10 @@ import { useState } from "react";
 import { tellTrouble } from "../api/actions";
 import { call } from "../api/client";
 import type { JobFilter } from "../api/queries";
-import type { BulkCommand } from "../api/schema";
 import { useWords } from "../i18n";
 import { useMay } from "../session";
 import { toasts } from "../toasts";
-import { BulkDialog, type BulkPlan } from "./bulk";
+import { BulkDialog, type BulkPlan, type ListCommand } from "./bulk";
 import type { Selection } from "./job-table";
 
 const perJob = {
@@ -16,7 +15,7 @@ const perJob = {
   cancel: (id: string) => call("POST /api/v1/jobs/{id}/cancel", { path: { id } }),
   redrive: (id: string) => call("POST /api/v1/jobs/{id}/redrive", { path: { id } }),
   delete: (id: string) => call("DELETE /api/v1/jobs/{id}", { path: { id } }),
-} satisfies Record<BulkCommand, (id: string) => Promise<unknown>>;
+} satisfies Record<ListCommand, (id: string) => Promise<unknown>>;
 
 /** Does it to each, a few at a time; what is refused is counted and does not stop the rest. */
 export async function toEach(ids: readonly string[], run: (id: string) => Promise<unknown>) {
@@ -37,7 +36,7 @@ export async function toEach(ids: readonly string[], run: (id: string) => Promis
   return { done, refused };
 }
 
-export function JobActions(props: { selection: Selection; filter: JobFilter; commands: readonly BulkCommand[] }) {
+export function JobActions(props: { selection: Selection; filter: JobFilter; commands: readonly ListCommand[] }) {
   const { t } = useWords();
   const may = useMay("operate");
   const client = useQueryClient();
@@ -46,7 +45,7 @@ export function JobActions(props: { selection: Selection; filter: JobFilter; com
   const { selection } = props;
   const selected = [...selection.ids];
   if (!may) return null;
-  const run = async (command: BulkCommand) => {
+  const run = async (command: ListCommand) => {
     setBusy(true);
     const { done, refused } = await toEach(selected, perJob[command]);
     setBusy(false);

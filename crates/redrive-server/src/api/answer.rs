@@ -1,7 +1,8 @@
 //! What every route answers: the envelope; and how it reads what it was sent.
 
-use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::response::{IntoResponse, Response};
+use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, StatusCode};
@@ -14,6 +15,7 @@ use redrive::Call;
 use sha2::{Digest as _, Sha256};
 
 use crate::door::{JSON_DEPTH_MAX, Refusal, Who, is_too_deep};
+use crate::reading::{self, Misread};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -134,7 +136,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _state: &S) -> Result<Body<T>, Refusal> {
-        json(request, '{').await
+        json(Sent::take(request).await?, Shape::Object)
     }
 }
 
@@ -142,36 +144,90 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Array<Body<T>> {
     type Rejection = Refusal;
 
     async fn from_request(request: Request, _state: &S) -> Result<Array<Body<T>>, Refusal> {
-        json(request, '[').await.map(Array)
+        json(Sent::take(request).await?, Shape::List).map(Array)
     }
 }
 
-/// A body that is JSON and opens with this.
-async fn json<T: DeserializeOwned>(request: Request, opening: char) -> Result<Body<T>, Refusal> {
-    let (head, body) = request.into_parts();
-    // The door has read it, within its limit.
-    let bytes = axum::body::to_bytes(body, usize::MAX)
-        .await
-        .map_err(|error| invalid(error.to_string(), "send the body again"))?;
+/// `Option<Body<T>>` is for a body that may be left out, or be null.
+impl<T: DeserializeOwned, S: Send + Sync> OptionalFromRequest<S> for Body<T> {
+    type Rejection = Refusal;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Option<Body<T>>, Refusal> {
+        let sent = Sent::take(request).await?;
+        match sent.bytes.trim_ascii() {
+            b"" | b"null" => Ok(None),
+            _ => json(sent, Shape::Object).map(Some),
+        }
+    }
+}
+
+/// A request with its whole body.
+struct Sent {
+    head: Parts,
+    bytes: Bytes,
+}
+
+impl Sent {
+    async fn take(request: Request) -> Result<Sent, Refusal> {
+        let (head, body) = request.into_parts();
+        // The door has read it, within its limit.
+        let bytes = axum::body::to_bytes(body, usize::MAX)
+            .await
+            .map_err(|error| invalid(error.to_string(), "send the body again"))?;
+        Ok(Sent { head, bytes })
+    }
+}
+
+/// What a body is.
+#[derive(Clone, Copy)]
+enum Shape {
+    Object,
+    List,
+}
+
+impl Shape {
+    fn opening(self) -> char {
+        match self {
+            Shape::Object => '{',
+            Shape::List => '[',
+        }
+    }
+
+    fn least(self) -> &'static str {
+        match self {
+            Shape::Object => "a JSON object, {} at least",
+            Shape::List => "a JSON list, [] at least",
+        }
+    }
+}
+
+/// A body that is JSON of this shape.
+fn json<T: DeserializeOwned>(sent: Sent, shape: Shape) -> Result<Body<T>, Refusal> {
+    let Sent { head, bytes } = sent;
     let call = call(&head, &bytes)?;
     let hint = "send JSON as /openapi.json describes it";
-    let text = std::str::from_utf8(&bytes)
-        .map_err(|_| Refusal::new(400, "RETRY_INVALID", "the body is not UTF-8").hint(hint))?;
+    let no_json = |message: String| Refusal::new(400, "RETRY_INVALID", message).hint(hint);
+    let text = std::str::from_utf8(&bytes).map_err(|_| no_json("the body is not UTF-8".to_owned()))?;
+    if text.trim_ascii().is_empty() {
+        return Err(no_json(format!("the body is empty; send {}", shape.least())));
+    }
     // The door has only looked at what says that it is JSON.
     if is_too_deep(&bytes) {
         return Err(invalid(format!("the body is nested more than {JSON_DEPTH_MAX} levels deep"), hint));
     }
-    let reader = &mut serde_json::Deserializer::from_str(text);
-    let value = T::deserialize(&mut *reader).and_then(|value| reader.end().map(|()| value));
-    let value = value.map_err(|error| {
-        let status = if error.is_data() { 422 } else { 400 };
-        Refusal::new(status, "RETRY_INVALID", format!("the body is not understood: {error}")).hint(hint)
-    })?;
     // An object may be read from an array too, field by field: that is described nowhere.
-    if !text.trim_start().starts_with(opening) {
-        return Err(invalid(format!("the body does not begin with {opening}"), hint));
+    let is_so_shaped = text.trim_ascii_start().starts_with(shape.opening());
+    match reading::read(text) {
+        Ok(value) if is_so_shaped => Ok(Body { value, call }),
+        Err(Misread::NoJson(problem)) => Err(no_json(format!("the body is not JSON: {problem}"))),
+        Err(Misread::Wrong(problem)) if is_so_shaped => {
+            Err(invalid(format!("the body is not understood: {problem}"), hint))
+        }
+        Ok(_) | Err(Misread::Wrong(_)) => {
+            let (opening, least) = (shape.opening(), shape.least());
+            Err(invalid(format!("the body does not begin with {opening}; send {least}"), hint))
+        }
     }
-    Ok(Body { value, call })
 }
 
 /// What stands behind the question mark. Unknown names are mistakes.
@@ -181,12 +237,31 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
     type Rejection = Refusal;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Query<T>, Refusal> {
-        let hint = "the parameters of each path are in /openapi.json";
         axum::extract::Query::<T>::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Query(query)| Query(query))
-            .map_err(|error| invalid(error.body_text(), hint))
+            .map_err(|error| unreadable(&error.body_text(), parts.uri.query().unwrap_or_default()))
     }
+}
+
+/// What is wrong with what stands behind the question mark.
+fn unreadable(problem: &str, query: &str) -> Refusal {
+    let problem = problem.strip_prefix("Failed to deserialize query string: ").unwrap_or(problem);
+    let hint = if problem.contains("is not a time") && query.contains('+') {
+        "a + is read as a space here: write + as %2B, or use Z"
+    } else {
+        "the parameters of each path are in /openapi.json"
+    };
+    let (name, said) = problem.split_once(": ").unwrap_or(("", problem));
+    let what = match said {
+        "invalid digit found in string"
+        | "cannot parse integer from empty string"
+        | "number too large to fit in target type"
+        | "number too small to fit in target type" => "a whole number from 0 on, and not too large",
+        "provided string was not `true` or `false`" => "true or false",
+        _ => return invalid(format!("the query is not understood: {problem}"), hint),
+    };
+    invalid(format!("the query is not understood: {name}: write {what}"), hint)
 }
 
 /// A part of the path.
@@ -209,5 +284,26 @@ impl<S: Send + Sync> FromRequestParts<S> for Who {
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Who, Refusal> {
         // Without a door nobody is known, and nobody may do anything.
         Ok(parts.extensions.get::<Who>().cloned().unwrap_or_else(Who::nobody))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    type Fields = std::collections::BTreeMap<String, String>;
+
+    async fn optional(body: &'static str) -> Result<Option<Fields>, u16> {
+        let request = Request::new(axum::body::Body::from(body));
+        let read = <Body<Fields> as OptionalFromRequest<()>>::from_request(request, &()).await;
+        read.map(|body| body.map(|body| body.value)).map_err(|refusal| refusal.status.as_u16())
+    }
+
+    #[tokio::test]
+    async fn a_body_that_may_be_left_out_is_checked_if_it_is_there() {
+        assert_eq!((optional("").await, optional(" null").await), (Ok(None), Ok(None)));
+        assert_eq!(optional("{}").await, Ok(Some(Fields::new())));
+        assert_eq!(optional("[]").await, Err(422));
+        assert_eq!(optional("{").await, Err(400));
     }
 }

@@ -1,18 +1,18 @@
 //! What a person asks of jobs: of one by its id, or of all that match.
 
 use axum::extract::State;
-use redrive::{Command, Engine, JobId, Timestamp};
+use redrive::{Applied, Command, Engine, Filter, JobId, StateName, Timestamp};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
 use super::audit::{By, On};
-use super::edit::detail;
+use super::edit::{EditForm, detail, edit_part};
 use super::forms::{FilterForm, Span, object};
 use super::operations::{self, OperationView};
 use super::views::DetailView;
-use crate::door::Scope;
+use crate::door::{Refusal, Scope, Who};
 
 /// Counting further would be slow, and nobody reads the number.
 const COUNT_MAX: usize = 10_000;
@@ -26,7 +26,7 @@ async fn carry_out(api: &Api, by: &By, command: Command, id: JobId) -> Answer<De
             Command::RetryNow => engine.retry_now(id).await?,
             Command::Reschedule(at) => engine.reschedule(id, at).await?,
             Command::Redrive => engine.redrive(id).await?,
-            Command::Hurry => drop(engine.apply(command, &redrive::Filter::id(id)).await?),
+            Command::Hurry => drop(engine.apply(command, &Filter::id(id)).await?),
             Command::Delete => engine.delete(id).await?,
         }
         Ok(())
@@ -120,40 +120,115 @@ pub(super) async fn reschedule(
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 #[schema(example = json!({ "command": "redrive", "filter": { "state": "dead", "kind": "http" }, "dryRun": true }))]
 pub(super) struct BulkForm {
-    /// `cancel`, `retry`, `redrive` or `delete`.
     command: BulkCommand,
-    /// Which jobs. To mean all of them, leave it out and say `"all": true`.
+    /// Which jobs; those in states to which it can be done, if none is named. To mean all of them, leave it out and say
+    /// `"all": true`.
     #[serde(default, deserialize_with = "object")]
     filter: FilterForm,
     /// All jobs are meant.
     #[serde(default)]
     all: bool,
-    /// Only counts those that match.
-    #[serde(default)]
+    /// Whether those that match are only counted: send `true` first, and then `false`.
     dry_run: bool,
     /// Answers at once with an operation, which says how far it is and can be stopped.
     #[serde(default)]
     background: bool,
+    /// For how long, from now: with `snooze`.
+    delay: Option<Span>,
+    /// When they are to run: with `reschedule`.
+    #[schema(value_type = Option<String>, format = DateTime)]
+    run_at: Option<Timestamp>,
+    /// What is to be changed: with `edit`. For another payload the filter has to name a kind.
+    edit: Option<EditForm>,
 }
 
 /// What can be done to many.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum BulkCommand {
     Cancel,
     Retry,
+    Snooze,
+    Reschedule,
+    Edit,
     Redrive,
     Delete,
 }
 
-impl From<BulkCommand> for Command {
-    fn from(command: BulkCommand) -> Command {
-        match command {
-            BulkCommand::Cancel => Command::Cancel,
-            BulkCommand::Retry => Command::RetryNow,
-            BulkCommand::Redrive => Command::Redrive,
-            BulkCommand::Delete => Command::Delete,
+impl BulkCommand {
+    /// As it is written.
+    fn name(self) -> &'static str {
+        match self {
+            BulkCommand::Cancel => "cancel",
+            BulkCommand::Retry => "retry",
+            BulkCommand::Snooze => "snooze",
+            BulkCommand::Reschedule => "reschedule",
+            BulkCommand::Edit => "edit",
+            BulkCommand::Redrive => "redrive",
+            BulkCommand::Delete => "delete",
         }
+    }
+
+    /// The states in which it can be done.
+    fn fits(self) -> &'static [StateName] {
+        use StateName::{Cancelled, Dead, Running, Succeeded, Waiting};
+        match self {
+            BulkCommand::Cancel => &[Waiting, Running],
+            BulkCommand::Retry | BulkCommand::Snooze | BulkCommand::Reschedule => &[Waiting],
+            BulkCommand::Edit => &[Waiting, Dead, Cancelled],
+            BulkCommand::Redrive => &[Dead, Cancelled],
+            BulkCommand::Delete => &[Succeeded, Dead, Cancelled],
+        }
+    }
+}
+
+/// What is done to each of many.
+pub(super) enum Deed {
+    Steer(Command),
+    Edit(Box<EditForm>),
+}
+
+impl Deed {
+    /// Does it to the next part of those that match.
+    pub(super) async fn part(
+        &self,
+        api: &Api,
+        who: &Who,
+        engine: &Engine,
+        filter: &Filter,
+        before: Option<i64>,
+    ) -> Result<Applied, Refusal> {
+        match self {
+            Deed::Steer(command) => Ok(engine.apply_part(*command, filter, before).await?),
+            Deed::Edit(form) => edit_part(api, who, engine, form, filter, before).await,
+        }
+    }
+}
+
+impl BulkForm {
+    fn deed(&mut self, api: &Api) -> Result<Deed, Refusal> {
+        let given = (self.delay.take(), self.run_at.take(), self.edit.take());
+        let steer = match (self.command, given) {
+            (BulkCommand::Cancel, (None, None, None)) => Command::Cancel,
+            (BulkCommand::Retry, (None, None, None)) => Command::RetryNow,
+            (BulkCommand::Redrive, (None, None, None)) => Command::Redrive,
+            (BulkCommand::Delete, (None, None, None)) => Command::Delete,
+            (BulkCommand::Snooze, (Some(delay), None, None)) => {
+                Command::Reschedule(api.engine().now() + delay.0)
+            }
+            (BulkCommand::Reschedule, (None, Some(at), None)) => Command::Reschedule(at),
+            (BulkCommand::Edit, (None, None, Some(edit))) => {
+                edit.check_for_many(api, self.filter.kind.as_deref())?;
+                return Ok(Deed::Edit(Box::new(edit)));
+            }
+            (command, _) => {
+                let message = format!("{} does not go with what is given beside it", command.name());
+                let hint =
+                    "send delay with snooze, runAt with reschedule, edit with edit, and neither with others";
+                return Err(invalid(message, hint));
+            }
+        };
+        Ok(Deed::Steer(steer))
     }
 }
 
@@ -173,31 +248,46 @@ pub(super) struct BulkView {
     operation: Option<OperationView>,
 }
 
-/// Does something to all jobs that match and to which it can be done. Ask with `dryRun` first.
+/// Counts all jobs that match, or does something to those of them to which it can be done.
 #[utoipa::path(post, path = "/api/v1/jobs/commands", operation_id = "commandJobs", tag = "jobs", request_body = BulkForm, responses(
     (status = 200, body = Envelope<BulkView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn by_filter(state: State<Api>, by: By, body: Body<BulkForm>) -> Answer<BulkView> {
     by.who.need(Scope::Operate)?;
-    let BulkForm { command, filter, all, dry_run, background } = body.value;
-    if filter.is_empty() != all {
+    let mut form = body.value;
+    let deed = form.deed(&state)?;
+    let BulkForm { command, filter: asked, all, dry_run, background, .. } = form;
+    if asked.is_empty() != all {
         let message = if all { "all jobs are meant, and a filter is given" } else { "no filter is given" };
         return Err(invalid(message, "send a filter, or \"all\": true, but not both"));
     }
-    let on = if all { "all".to_owned() } else { serde_json::to_string(&filter).unwrap_or_default() };
-    let asked = filter.clone();
-    let filter = filter.into_filter()?;
+    let on = if all { "all".to_owned() } else { serde_json::to_string(&asked).unwrap_or_default() };
+    let mut filter = asked.clone().into_filter()?;
+    if filter.states.is_empty() {
+        filter.states = command.fits().to_vec();
+    }
     let matching = state.engine().count(&filter, COUNT_MAX).await?;
     let more = matching >= COUNT_MAX;
     if dry_run {
         return ok(BulkView { matching, more, done: None, operation: None });
     }
-    let what = format!("jobs.{}_all", word(command.into()));
+    let what = format!("jobs.{}_all", command.name());
     if background {
-        let begun = operations::Begun { command, asked, filter, matching, more, what, on };
+        let begun = operations::Begun { command, deed, asked, filter, matching, more, what, on };
         return ok(BulkView { matching, more, done: None, operation: Some(begun.start(&state, by).await?) });
     }
-    let change = |engine: Engine| async move { Ok(engine.apply(command.into(), &filter).await?) };
+    let (api, who) = (&state, &by.who);
+    let change = |engine: Engine| async move {
+        let (mut done, mut before) = (0, None);
+        loop {
+            let part = deed.part(api, who, &engine, &filter, before).await?;
+            done += part.done;
+            before = part.next;
+            if before.is_none() {
+                return Ok(done);
+            }
+        }
+    };
     let done = by.steered(&state, &what, On::named(&on), change).await?;
     ok(BulkView { matching, more, done: Some(done), operation: None })
 }

@@ -71,7 +71,7 @@ pub(super) async fn groups(state: State<Api>, who: Who, query: Query<GroupsForm>
         views.push(GroupView {
             group: group.fingerprint,
             count: group.count,
-            message: newest.as_ref().and_then(|detail| last_error(&detail.attempts)),
+            message: newest.as_ref().and_then(|detail| last_error(&detail.attempts, &who)),
             kind: newest.map_or_else(String::new, |detail| detail.job.kind.to_string()),
             newest: group.newest,
             first_at: group.first_at,

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::State;
-use redrive::{Edit, EditRecord, Engine, JobId, Json, Policy, Timestamp};
+use redrive::{
+    Applied, Edit, EditRecord, Engine, ErrorKind, Filter, JobId, Json, PAGE_MAX, Page, Paged, Policy,
+    Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use super::Api;
-use super::answer::{Answer, Body, Envelope, Path, Refused, ok};
+use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
 use super::audit::{By, On};
 use super::forms::{payload_of, policy_of, priority};
 use super::jobs::find;
@@ -19,7 +22,7 @@ use super::views::DetailView;
 use crate::door::{Refusal, Scope, Who};
 
 /// What is to be changed; the rest stays.
-#[derive(Debug, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({ "payload": { "method": "POST", "url": "https://api.example.com/orders" }, "policy": "media" }))]
 pub(super) struct EditForm {
@@ -29,13 +32,14 @@ pub(super) struct EditForm {
     payload: Option<Box<RawValue>>,
     /// Another policy: a name, or a policy.
     #[serde(default)]
-    #[schema(value_type = Option<Value>)]
+    #[schema(value_type = Option<super::schemas::PolicyForm>)]
     policy: Option<Value>,
     /// Higher goes first.
     #[serde(default, deserialize_with = "priority")]
     priority: Option<i16>,
     /// Instead of all labels it has.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::reading::fields_if_any")]
+    #[schema(value_type = Option<super::schemas::Labels>)]
     labels: Option<BTreeMap<String, String>>,
 }
 
@@ -63,7 +67,7 @@ async fn edit_of(api: &Api, who: &Who, id: JobId, form: EditForm) -> Result<Edit
         let job = find(api, id).await?.job;
         let (payload, goes_to) = payload_of(api, &job.kind, &payload)?;
         // Where the job goes to was read off its URL, unless somebody said otherwise.
-        let went_to = api.check_payload(&job.kind, job.payload.as_str()).unwrap_or_default();
+        let went_to = Api::destination_of(&job.kind, job.payload.as_str());
         if job.extras().destination.as_deref() == went_to.as_deref() {
             edit.destination = goes_to.map(Into::into);
         }
@@ -73,6 +77,49 @@ async fn edit_of(api: &Api, who: &Who, id: JobId, form: EditForm) -> Result<Edit
         edit.policy = Some(Arc::new(policy_of(api, policy)?));
     }
     Ok(edit)
+}
+
+impl EditForm {
+    /// Refuses what no job could be given, before any is. A payload is only known to be right for one kind.
+    pub(super) fn check_for_many(&self, api: &Api, kind: Option<&str>) -> Result<(), Refusal> {
+        if let Some(policy) = &self.policy {
+            policy_of(api, policy.clone())?;
+        }
+        match (&self.payload, kind) {
+            (None, _) => Ok(()),
+            (Some(payload), Some(kind)) => payload_of(api, kind, payload).map(drop),
+            (Some(_), None) => Err(invalid(
+                "jobs of different kinds cannot be given the same payload",
+                "name a kind in the filter",
+            )),
+        }
+    }
+}
+
+/// Corrects the next part of those that match, and of these the ones that can be corrected.
+pub(super) async fn edit_part(
+    api: &Api,
+    who: &Who,
+    engine: &Engine,
+    form: &EditForm,
+    filter: &Filter,
+    before: Option<i64>,
+) -> Result<Applied, Refusal> {
+    let Paged { jobs, next } = engine.list(filter, Page { before, limit: PAGE_MAX }).await?;
+    let mut done = 0;
+    for job in &jobs {
+        let edit = match edit_of(api, who, job.id, form.clone()).await {
+            // It was forgotten meanwhile.
+            Err(refusal) if refusal.status == 404 => continue,
+            edit => edit?,
+        };
+        match engine.edit(job.id, edit).await {
+            Ok(_) => done += 1,
+            Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::NotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Applied { seen: jobs.len() as u64, done, next })
 }
 
 /// A job with all of its history.

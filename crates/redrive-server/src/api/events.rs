@@ -17,7 +17,7 @@ use http::HeaderMap;
 use redrive::{Change, Engine, Event, Notice, Rng, Timestamp};
 use serde::Serialize;
 use serde_json::json;
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 
 use super::Api;
 use super::answer::Refused;
@@ -302,22 +302,15 @@ pub(super) async fn events(
     let teller = Teller { api: state.0.clone(), hub, news, waiting, sent: 0, told: String::new(), look };
     let first = sse::Event::default().event("snapshot").data(told);
     let rest = stream::unfold(teller, |mut teller| async move {
+        let api = teller.api.clone();
         let event = tokio::select! { biased;
-            () = stopping(teller.api.inner.stopping.clone()) => return None,
+            () = api.stops() => return None,
             event = teller.next() => event,
         };
         Some((Ok(event), teller))
     });
     let stream = stream::StreamExt::chain(stream::iter([Ok(first)]), rest);
     Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(HEARTBEAT_EVERY)))
-}
-
-/// Resolves when the server stops.
-async fn stopping(stopping: Option<watch::Receiver<bool>>) {
-    match stopping {
-        Some(mut stopping) => stopping.wait_for(|stops| *stops).await.map(|_| ()).unwrap_or(()),
-        None => std::future::pending().await,
-    }
 }
 
 /// Tells one listener.

@@ -31,7 +31,7 @@ pub(super) struct StartedView {
     /// The execution.
     #[schema(value_type = String, format = "uuid")]
     id: JobId,
-    #[schema(value_type = String, example = "waiting")]
+    #[schema(value_type = super::schemas::State)]
     state: StateName,
 }
 
@@ -94,7 +94,7 @@ pub(super) async fn list(
     let mut items = Vec::with_capacity(paged.jobs.len());
     for job in paged.jobs {
         if let Some(known) = state.engine().execution(job.id).await? {
-            items.push(ExecutionPageView::of(&known));
+            items.push(ExecutionPageView::of(&known, &who));
         }
     }
     ok(PageView { items, next_cursor: paged.next.map(cursor) })
@@ -113,7 +113,8 @@ async fn view(api: &Api, who: &Who, id: JobId) -> Answer<ExecutionView> {
     let mut errors = std::collections::BTreeMap::new();
     for node in failed.take(ERRORS_MAX) {
         let detail = api.engine().get(node.id).await?;
-        errors.extend(detail.and_then(|detail| last_error(&detail.attempts)).map(|error| (node.id, error)));
+        let error = detail.and_then(|detail| last_error(&detail.attempts, who));
+        errors.extend(error.map(|error| (node.id, error)));
     }
     ok(ExecutionView::of(known, &errors, who))
 }

@@ -27,7 +27,7 @@ const SHOWN_MAX: usize = 10;
 pub(super) struct ExplainView {
     #[schema(value_type = String, format = "uuid")]
     id: JobId,
-    #[schema(value_type = String)]
+    #[schema(value_type = super::schemas::State)]
     state: StateName,
     /// In a sentence.
     summary: String,
@@ -95,26 +95,43 @@ pub(super) async fn explain(state: State<Api>, who: Who, id: Path<JobId>) -> Ans
         _ => None,
     };
     let retry = (job.ledger.failures > 0).then(|| match job.policy.retries_allowed(job.origin) {
-        Some(allowed) => format!("retry {} of {allowed}", job.ledger.failures),
+        // The last failure of a job that is given up is one more than it has retries.
+        Some(allowed) => format!("retry {} of {allowed}", job.ledger.failures.min(allowed)),
         None => format!("retry {}", job.ledger.failures),
     });
+    let is_run_here = state.engine().runs(&job.kind);
     // Nobody knows when a job runs again that waits for others.
-    let foretold = if is_held(job) || held.is_some() { Vec::new() } else { forecast(job, STEPS) };
+    let foretold = match halt.is_none() && held.is_none() {
+        true => foretold(job, now),
+        false => Vec::new(),
+    };
     ok(ExplainView {
         id: job.id,
         state: job.state.name(),
         summary: match &held {
             Some(held) => held.say(job, now),
-            None => summary(job, halt.as_deref(), now),
+            None => summary(job, halt.as_deref(), is_run_here, now),
         },
         until,
         ahead: held.as_ref().map(|held| held.ahead),
         starts_at: held.as_ref().and_then(|held| held.starts_at(now)),
         destination: held.map(|held| held.destination),
         retry,
-        last_error: last_error(&detail.attempts),
+        last_error: last_error(&detail.attempts, &who),
         next: foretold.into_iter().map(|step| step_view(step, now)).collect(),
     })
+}
+
+/// What comes next of a job that waits for nothing but its time. What is due begins now at the earliest.
+fn foretold(job: &Job, now: Timestamp) -> Vec<Forecast> {
+    match job.state {
+        Standing::Waiting { due_at, reason } => {
+            let state = Standing::Waiting { due_at: due_at.max(now), reason };
+            forecast(&Job { state, ..job.clone() }, STEPS)
+        }
+        Standing::Running { .. } => forecast(job, STEPS),
+        Standing::Succeeded { .. } | Standing::Dead { .. } | Standing::Cancelled { .. } => Vec::new(),
+    }
 }
 
 fn is_held(job: &Job) -> bool {
@@ -166,12 +183,16 @@ fn step_view(step: Forecast, now: Timestamp) -> StepView {
     }
 }
 
-fn summary(job: &Job, halt: Option<&str>, now: Timestamp) -> String {
+fn summary(job: &Job, halt: Option<&str>, is_run_here: bool, now: Timestamp) -> String {
     let since = |at: Timestamp| span::format(coarse(now.since(at)));
     match (&job.state, halt) {
         (Standing::Waiting { .. }, Some(halt)) => format!("waiting: {halt}"),
         (Standing::Waiting { due_at, reason }, _) if *due_at <= now => {
-            format!("due since {}: {}; it starts when a place is free", since(*due_at), why(*reason))
+            let starts = match is_run_here {
+                true => "it starts when a place is free".to_owned(),
+                false => format!("it starts when a worker leases jobs of the kind {:?}", job.kind),
+            };
+            format!("due since {}: {}; {starts}", since(*due_at), why(*reason))
         }
         (Standing::Waiting { due_at, reason }, _) => {
             let left = match due_at.since(now) {

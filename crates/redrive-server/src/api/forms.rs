@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use redrive::{Filter, JobId, Json, NewJob, OnConflict, Policy, StateName, Timestamp, span};
-use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -13,7 +13,10 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 
 use super::Api;
 use super::answer::invalid;
+use super::schemas::{self, Labels, PolicyForm};
 use crate::door::Refusal;
+use crate::reading::fields;
+pub(super) use crate::reading::object;
 
 /// A duration as people write it: `"90s"`, `"1h30m"`, `"14d"`; or a number of seconds.
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -57,12 +60,12 @@ pub(super) struct JobForm {
     /// Into this queue; `default` if not given.
     pub(super) queue: Option<String>,
     /// The name of a preset or of a configured policy, or a policy; its queue's if not given.
-    #[schema(value_type = Option<Value>)]
+    #[schema(value_type = Option<PolicyForm>)]
     pub(super) policy: Option<Value>,
     /// At most one job with this key that is not final.
     pub(super) key: Option<String>,
     /// What to do when the key is taken: `ignore` (default), `replace` or `reject`.
-    #[schema(value_type = Option<String>, example = "ignore")]
+    #[schema(value_type = Option<schemas::OnConflict>)]
     pub(super) on_conflict: Option<OnConflict>,
     /// Higher goes first.
     #[serde(default, deserialize_with = "priority")]
@@ -88,7 +91,8 @@ pub(super) struct JobForm {
     #[schema(value_type = Option<String>, format = "uuid")]
     pub(super) parent: Option<JobId>,
     /// For people and filters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "fields")]
+    #[schema(value_type = Labels)]
     pub(super) labels: BTreeMap<String, String>,
 }
 
@@ -322,12 +326,6 @@ impl FilterForm {
         let words = [state, kind, queue, destination, key, label, group];
         words.into_iter().all(Option::is_none) && parent.is_none() && from.is_none() && until.is_none()
     }
-}
-
-/// Reads an object: a list of its fields in their order, which would do as well, is described nowhere.
-pub(super) fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(d: D) -> Result<T, D::Error> {
-    let map = serde_json::Map::deserialize(d)?;
-    serde_json::from_value(Value::Object(map)).map_err(serde::de::Error::custom)
 }
 
 /// Reads a word that may be missing, as a query string has it.

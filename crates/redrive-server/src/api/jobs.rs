@@ -38,7 +38,7 @@ pub(super) struct EnqueuedView {
     /// The job: the new one, or the one that was there already.
     #[schema(value_type = String, format = "uuid")]
     pub(super) id: JobId,
-    #[schema(value_type = String, example = "waiting")]
+    #[schema(value_type = super::schemas::State)]
     pub(super) state: StateName,
     /// Whether one with its key was there already.
     pub(super) deduplicated: bool,
@@ -150,7 +150,15 @@ pub(super) async fn create_many(state: State<Api>, who: Who, body: Entries) -> A
         .hint("send them in several calls"));
     }
     // Each is read by itself: one that is not understood does not fail its neighbours.
-    let jobs: Vec<Result<NewJob, Refusal>> = body.0.value.iter().map(|entry| read(&state, entry)).collect();
+    let read = |entry| {
+        let job = read(&state, entry)?;
+        // Together with others it is taken or not taken as a whole: what is wrong with it is said of it alone.
+        match call.as_ref().map(|_| state.engine().check(&job)) {
+            Some(Err(error)) => Err(not_enqueued(&state, error)),
+            None | Some(Ok(())) => Ok(job),
+        }
+    };
+    let jobs: Vec<Result<NewJob, Refusal>> = body.0.value.iter().map(|entry| read(entry)).collect();
     let good: Vec<NewJob> = jobs.iter().filter_map(|job| job.as_ref().ok().cloned()).collect();
     let enqueued = match call {
         None => enqueue_each(&state, good).await,
@@ -179,7 +187,7 @@ fn read(api: &Api, entry: &RawValue) -> Result<NewJob, Refusal> {
     if !entry.get().starts_with('{') {
         return Err(invalid("the entry is no object", hint));
     }
-    let form: Result<JobForm, _> = serde_json::from_str(entry.get());
+    let form: Result<JobForm, _> = crate::reading::read(entry.get());
     form.map_err(|error| invalid(format!("the entry is not understood: {error}"), hint))?.into_job(api)
 }
 
@@ -240,6 +248,7 @@ async fn ended(api: &Api, id: JobId, wait: Duration) -> Result<JobDetail, Refusa
         loop {
             tokio::select! { biased;
                 () = &mut over => return find(api, id).await,
+                () = api.stops() => return find(api, id).await,
                 event = events.recv() => match event {
                     Ok(event) if event.job != id => {}
                     _ => break,
@@ -339,7 +348,7 @@ pub(super) async fn list_of(
     let failed = api.engine().last_failed(&paged.jobs).await?;
     let view = |job: redrive::Job| {
         let last = failed.get(&job.id);
-        JobView::of(job, who).failed(last)
+        JobView::of(job, who).failed(last, who)
     };
     let items = paged.jobs.into_iter().map(view).collect();
     Ok(PageView { items, next_cursor: paged.next.map(cursor) })

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Envelope, Path, Refused, ok};
 use super::audit::{By, On};
-use super::commands::BulkCommand;
+use super::commands::{BulkCommand, Deed};
 use super::forms::FilterForm;
 use crate::door::{Refusal, Scope, Who};
 
@@ -74,6 +74,7 @@ enum OperationState {
 /// What is about to be done.
 pub(super) struct Begun {
     pub(super) command: BulkCommand,
+    pub(super) deed: Deed,
     pub(super) asked: FilterForm,
     pub(super) filter: Filter,
     pub(super) matching: usize,
@@ -110,7 +111,8 @@ impl Begun {
 
     async fn carry_out(self, api: Api, by: By, mut view: OperationView) {
         let on = On::named(&self.on);
-        let result = by.steered(&api, &self.what, on, |engine| self.work(&api, engine, &mut view)).await;
+        let steered = by.steered(&api, &self.what, on, |engine| self.work(&api, &by.who, engine, &mut view));
+        let result = steered.await;
         if let Err(refusal) = result {
             (view.state, view.error) = (OperationState::Failed, Some(refusal.message.clone()));
         }
@@ -120,14 +122,20 @@ impl Begun {
         }
     }
 
-    async fn work(&self, api: &Api, engine: Engine, view: &mut OperationView) -> Result<(), Refusal> {
+    async fn work(
+        &self,
+        api: &Api,
+        who: &Who,
+        engine: Engine,
+        view: &mut OperationView,
+    ) -> Result<(), Refusal> {
         let mut before = None;
         while view.state == OperationState::Running {
             if is_stopped(api, view.id).await? {
                 view.state = OperationState::Stopped;
                 break;
             }
-            let part = engine.apply_part(self.command.into(), &self.filter, before).await?;
+            let part = self.deed.part(api, who, &engine, &self.filter, before).await?;
             (view.seen, view.done) = (view.seen + part.seen, view.done + part.done);
             before = part.next;
             if before.is_none() {

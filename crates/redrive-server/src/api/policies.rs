@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Refused, invalid, ok};
 use super::forms::policy_of;
+use super::schemas::{self, PolicyForm};
 use crate::door::{Refusal, Scope, Who};
 
 /// Retries that a preview shows at most.
@@ -19,7 +20,7 @@ const PREVIEW_MAX: usize = 1_000;
 #[serde(rename_all = "camelCase")]
 pub(super) struct PresetView {
     name: String,
-    #[schema(value_type = Value)]
+    #[schema(value_type = schemas::Policy)]
     policy: Policy,
     /// The delays before chance is added.
     delays: Vec<String>,
@@ -47,7 +48,7 @@ pub(super) async fn presets(state: State<Api>, who: Who) -> Answer<Vec<PresetVie
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct PreviewForm {
     /// The name of a policy, or a policy.
-    #[schema(value_type = Value, example = "media")]
+    #[schema(value_type = PolicyForm)]
     policy: Value,
     /// How many delays to show: 1 to 1,000, 20 if not given.
     #[schema(minimum = 1, maximum = 1000)]
@@ -58,7 +59,7 @@ pub(super) struct PreviewForm {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct PreviewView {
-    #[schema(value_type = Value)]
+    #[schema(value_type = schemas::Policy)]
     policy: Policy,
     /// The delays before chance is added, one for each retry.
     delays: Vec<DelayView>,
@@ -116,7 +117,7 @@ pub(super) struct ClassifyForm {
     code: Option<String>,
     status: Option<u16>,
     /// The name of a policy, or a policy, whose rules count; the usual ones if not given.
-    #[schema(value_type = Option<Value>)]
+    #[schema(value_type = Option<PolicyForm>)]
     policy: Option<Value>,
 }
 
@@ -124,7 +125,7 @@ pub(super) struct ClassifyForm {
 #[derive(Debug, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct ClassView {
-    #[schema(value_type = String, example = "transient")]
+    #[schema(value_type = schemas::Class)]
     class: &'static str,
     retryable: bool,
     /// The rule that spoke.

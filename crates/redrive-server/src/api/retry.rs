@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use redrive::{
-    Engine, Failure, Filter, How, Job, JobId, Json, NewJob, Origin, Policy, State as Standing, StateName,
+    Engine, Failure, Filter, How, Job, JobId, Ledger, NewJob, Origin, Policy, State as Standing, StateName,
     Timestamp, span,
 };
 use serde::{Deserialize, Serialize};
@@ -13,12 +13,13 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, invalid, ok};
 use super::audit::{By, On};
-use super::forms::{Span, policy_of};
+use super::forms::{Span, payload_of, policy_of};
 use super::held::{HeldBack, Holders};
 use super::jobs::{EnqueuedView, cursor, find, page};
 use super::stats::{Totals, totals};
-use super::views::last_error;
+use super::views::{last_error, said};
 use crate::door::{Refusal, Scope, Who};
+use crate::redact::redact;
 
 /// The policy of retries that bring none.
 const PRESET: &str = "media";
@@ -41,13 +42,13 @@ pub(super) struct RetryForm {
     /// What it failed of: a text, in which a leading `CODE:` is understood, or an object.
     error: ErrorForm,
     /// The name of a policy, or a policy; `media` if not given.
-    #[schema(value_type = Option<Value>)]
+    #[schema(value_type = Option<super::schemas::PolicyForm>)]
     policy: Option<Value>,
 }
 
 /// What something failed of.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "write a text, such as \"TIMEOUT: no answer\", or an object with a message")]
 enum ErrorForm {
     /// `TIMEOUT: no answer`.
     Text(String),
@@ -71,6 +72,7 @@ impl ErrorForm {
             }
             ErrorForm::Known { code, message, status, retry_after } => (code, status, message, retry_after),
         };
+        let message = redact(&message);
         let mut failure = match (code, status) {
             (Some(code), _) => Failure::from_code(code, message),
             (None, Some(status)) => Failure::from_status(status, message),
@@ -109,10 +111,10 @@ pub(super) async fn queue(state: State<Api>, who: Who, body: Body<RetryForm>) ->
     let policy = policy_of(&state, policy.unwrap_or_else(|| PRESET.into()))?;
     let failure = error.into_failure();
     refuse_hopeless(&policy, &failure)?;
-    let text = payload.as_ref().map_or("null", |payload| payload.get());
-    let json = Json::parse(text)
-        .map_err(|error| invalid(format!("failed to marshal payload: {error}"), "send JSON"))?;
-    let job = NewJob::of_kind(&task_type, json).key(task_id).policy(policy).failed_outside(failure);
+    let payload = payload.as_deref().unwrap_or(RawValue::NULL);
+    let (payload, goes_to) = payload_of(&state, &task_type, payload)?;
+    let job = NewJob::of_kind(&task_type, payload).key(task_id).policy(policy).failed_outside(failure);
+    let job = goes_to.into_iter().fold(job, NewJob::destination);
     let enqueued = state.engine().enqueue(job).await?;
     let view = EnqueuedView::of(&state, enqueued).await?;
     if enqueued.how == How::Created { created(view) } else { ok(view) }
@@ -206,10 +208,13 @@ pub(super) struct PendingView {
 
 /// Whether a waiting job is a retry, here or of something that failed outside.
 fn is_retry(job: &Job) -> bool {
-    job.origin == Origin::External || job.ledger.failures > 0 || job.ledger.crashes > 0
+    let Ledger { failures, crashes, holds, .. } = job.ledger;
+    // What its destination was to blame for is no failure of the job's, and is tried again all the same.
+    job.origin == Origin::External || failures > 0 || crashes > 0 || holds > 0
 }
 
-/// What waits to be tried again, the next one first.
+/// What waits to be tried again, on each page the next one first. Pages go from the newest jobs to the oldest, and one has
+/// those retries that are among a thousand jobs which wait.
 #[utoipa::path(get, path = "/api/v1/retry/pending", operation_id = "listPendingRetries", tag = "retry", params(PendingForm), responses(
     (status = 200, body = Envelope<PendingView>),
     (status = "4XX", body = Refused),
@@ -238,7 +243,7 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
     let holders = Holders::now(&state, now).await?;
     for job in &jobs {
         let last = failed.get(&job.id).and_then(|attempt| attempt.failure.as_ref());
-        let view = RetryView::of(job, last.map(|failure| failure.message.clone()), now);
+        let view = RetryView::of(job, last.map(|failure| said(failure, &who)), now);
         items.push(RetryView { held: holders.of(job, now), ..view });
     }
     let stats = totals(&state).await?;
@@ -260,7 +265,7 @@ pub(super) async fn trigger(state: State<Api>, by: By, id: Path<JobId>) -> Answe
     let change = |engine: Engine| async move { Ok(engine.retry_now(id.0).await?) };
     by.steered(&state, "retry.trigger", On::job(id.0), change).await?;
     let detail = found(&state, id.0).await?;
-    ok(RetryView::of(&detail.job, last_error(&detail.attempts), state.engine().now()))
+    ok(RetryView::of(&detail.job, last_error(&detail.attempts, &by.who), state.engine().now()))
 }
 
 async fn found(api: &Api, id: JobId) -> Result<redrive::JobDetail, Refusal> {

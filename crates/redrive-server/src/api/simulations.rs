@@ -46,7 +46,7 @@ impl Default for Simulations {
 #[schema(example = json!({ "policy": "feed", "arrivalsPerSecond": 20, "capacityPerSecond": 40, "outage": "1m" }))]
 pub(super) struct SimulateForm {
     /// The name of a policy, or a policy.
-    #[schema(value_type = Value, example = "feed")]
+    #[schema(value_type = super::schemas::PolicyForm)]
     policy: Value,
     /// Jobs that come in: 1 to 100, 20 if not given.
     #[schema(minimum = 1, maximum = 100)]

@@ -22,7 +22,7 @@ pub(super) struct JobView {
     pub(super) kind: String,
     pub(super) queue: String,
     /// `waiting`, `running`, `succeeded`, `dead` or `cancelled`.
-    #[schema(value_type = String, example = "waiting")]
+    #[schema(value_type = super::schemas::State)]
     pub(super) state: StateName,
     /// Why it waits.
     #[schema(value_type = Option<String>)]
@@ -48,7 +48,7 @@ pub(super) struct JobView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) payload: Option<Json>,
     pub(super) priority: i16,
-    #[schema(value_type = serde_json::Value)]
+    #[schema(value_type = super::schemas::Policy)]
     pub(super) policy: Arc<Policy>,
     /// Runs that have ended. Only ever grows.
     pub(super) attempt: u32,
@@ -85,7 +85,7 @@ pub(super) struct JobView {
     #[schema(value_type = String, format = DateTime)]
     pub(super) created_at: Timestamp,
     /// Where it failed first: `engine` if it is tried here from the start, `external` if it came because it had failed.
-    #[schema(value_type = String, example = "engine")]
+    #[schema(value_type = super::schemas::Origin)]
     pub(super) origin: Origin,
     /// What it failed of last.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -93,11 +93,11 @@ pub(super) struct JobView {
 }
 
 impl JobView {
-    /// With what it failed of last.
-    pub(super) fn failed(mut self, last: Option<&AttemptRecord>) -> JobView {
+    /// With what it failed of last, as this caller may see it.
+    pub(super) fn failed(mut self, last: Option<&AttemptRecord>, who: &Who) -> JobView {
         let failure = last.and_then(|attempt| Some((attempt.failure.as_ref()?, attempt.ended_at)));
         self.last_error =
-            failure.map(|(failure, at)| LastErrorView { failure: FailureView::of(failure), at });
+            failure.map(|(failure, at)| LastErrorView { failure: FailureView::of(failure, who), at });
         self
     }
 
@@ -175,17 +175,26 @@ impl DetailView {
     pub(super) fn of(detail: JobDetail, who: &Who) -> DetailView {
         let last = detail.attempts.iter().rev().find(|attempt| attempt.failure.is_some());
         DetailView {
-            job: JobView::of(detail.job, who).failed(last),
-            attempts: detail.attempts.into_iter().map(AttemptView::of).collect(),
+            job: JobView::of(detail.job, who).failed(last, who),
+            attempts: detail.attempts.into_iter().map(|record| AttemptView::of(record, who)).collect(),
             output: detail.output.filter(|_| who.may(&Scope::ReadPayload)),
             edits: Vec::new(),
         }
     }
 }
 
-/// What a job failed of last.
-pub(super) fn last_error(attempts: &[AttemptRecord]) -> Option<String> {
-    attempts.iter().rev().find_map(|attempt| attempt.failure.as_ref()).map(|failure| failure.message.clone())
+/// What a job failed of last, as this caller may see it.
+pub(super) fn last_error(attempts: &[AttemptRecord], who: &Who) -> Option<String> {
+    let last = attempts.iter().rev().find_map(|attempt| attempt.failure.as_ref());
+    last.map(|failure| said(failure, who))
+}
+
+/// What happened; and what the far side wrote of it, which is as secret as the answer it stood in.
+pub(super) fn said(failure: &Failure, who: &Who) -> String {
+    match who.may(&Scope::ReadPayload) {
+        true => failure.in_full().into_owned(),
+        false => failure.message.clone(),
+    }
 }
 
 /// One attempt that did not succeed.
@@ -216,13 +225,13 @@ pub(super) struct AttemptView {
 }
 
 impl AttemptView {
-    fn of(record: AttemptRecord) -> AttemptView {
+    fn of(record: AttemptRecord, who: &Who) -> AttemptView {
         AttemptView {
             attempt: record.attempt,
             started_at: record.started_at,
             ended_at: record.ended_at,
             ending: record.ending.as_str(),
-            failure: record.failure.as_ref().map(FailureView::of),
+            failure: record.failure.as_ref().map(|failure| FailureView::of(failure, who)),
             group: record.fingerprint,
             rule: record.rule,
             next_at: record.next_at,
@@ -235,6 +244,7 @@ impl AttemptView {
 #[serde(rename_all = "camelCase")]
 pub(super) struct FailureView {
     /// `transient`, `rate_limited`, `permanent`, `needs_auth` or `unknown_outcome`.
+    #[schema(value_type = super::schemas::Class)]
     class: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
@@ -244,12 +254,12 @@ pub(super) struct FailureView {
 }
 
 impl FailureView {
-    pub(super) fn of(failure: &Failure) -> FailureView {
+    pub(super) fn of(failure: &Failure, who: &Who) -> FailureView {
         FailureView {
             class: failure.class.name(),
             code: failure.code.clone(),
             status: failure.status,
-            message: failure.message.clone(),
+            message: said(failure, who),
         }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use axum::extract::State;
 use redrive::{
-    ClaimId, Failure, HolderId, JobId, LEASE_MAX, Lease, Lending, Outcome, Renewal, Settled, Timestamp, mins,
-    secs,
+    ClaimId, Failure, HolderId, JobId, Json, LEASE_MAX, Lease, Lending, OUTPUT_BYTES_MAX, Outcome, Renewal,
+    Settled, Timestamp, mins, secs,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -20,6 +20,7 @@ use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
 use super::forms::Span;
 use super::views::JobView;
 use crate::door::{Refusal, Scope, Who};
+use crate::redact::redact;
 
 /// How long a worker may be silent unless it says otherwise.
 const LEASE_FOR: Duration = secs(30);
@@ -45,7 +46,7 @@ pub(super) struct LeaseForm {
     /// At most this many: 1 to 1,000, 1 if not given.
     #[schema(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
-    /// How long to wait for the first one, at most a minute; not at all if not given.
+    /// How long to wait for the first one, at most a minute and half of `leaseFor`; not at all if not given.
     wait: Option<Span>,
     /// How long the worker may be silent before its jobs go to others: 1 s to 1 h, 30 s if not given.
     lease_for: Option<Span>,
@@ -106,7 +107,8 @@ pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) ->
     };
     let wait = wait.map_or(Duration::ZERO, |wait| wait.0).min(WAIT_MAX).min(lease_for / 2);
     let kinds = kinds.into_iter().map(Arc::from).collect();
-    let leased = state.engine().lease(&Lending { worker, kinds, queues, limit, wait }).await?;
+    let asked = Lending { worker, kinds, queues, limit, wait };
+    let leased = state.engine().lease_unless(&asked, state.stops()).await?;
     // What was waited for has used up some of it. The time is taken first: a worker must not be promised more than the
     // store was told.
     let lease_until = state.engine().now() + lease_for;
@@ -153,15 +155,15 @@ fn holder(text: &str) -> Result<HolderId, Refusal> {
 
 /// The lease is lost: somebody else has the job by now, or it was taken back.
 fn lost() -> Refusal {
-    Refusal::new(409, "RETRY_LEASE_LOST", "this lease is lost: nothing was changed")
-        .hint("drop the job; it is tried again elsewhere, or was cancelled")
+    Refusal::new(409, "LEASE_LOST", "this lease is lost: nothing was changed")
+        .hint("drop the job: it is tried again elsewhere, was cancelled, or was reported before")
 }
 
 async fn kept(api: &Api, worker: HolderId, lease: Duration) -> Result<Vec<Lease>, Refusal> {
     match api.engine().keep(worker, lease).await? {
         Renewal::Kept { lost } => Ok(lost),
         Renewal::Gone => {
-            Err(Refusal::new(409, "RETRY_LEASE_LOST", "this worker was silent for too long and is forgotten")
+            Err(Refusal::new(409, "LEASE_LOST", "this worker was silent for too long and is forgotten")
                 .hint("drop what it holds, and lease again without a workerId"))
         }
     }
@@ -263,7 +265,7 @@ async fn report(api: &Api, who: &Who, token: &str, outcome: Outcome) -> Answer<R
 pub(super) struct ReportView {
     #[schema(value_type = String, format = "uuid")]
     id: JobId,
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<super::schemas::State>)]
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<redrive::StateName>,
     /// When it will be tried again.
@@ -283,22 +285,29 @@ pub(super) struct CompleteForm {
 }
 
 /// A leased job is done.
-#[utoipa::path(post, path = "/api/v1/leases/{lease}/complete", operation_id = "completeLease", tag = "workers", params(("lease" = String, Path)), request_body = CompleteForm, responses(
+#[utoipa::path(post, path = "/api/v1/leases/{lease}/complete", operation_id = "completeLease", tag = "workers", params(("lease" = String, Path)), request_body = Option<CompleteForm>, responses(
     (status = 200, body = Envelope<ReportView>), (status = "4XX", body = Refused), (status = 503, body = Refused),
 ))]
 pub(super) async fn complete(
     state: State<Api>,
     who: Who,
     lease: Path<String>,
-    body: Body<CompleteForm>,
+    body: Option<Body<CompleteForm>>,
 ) -> Answer<ReportView> {
-    let output = match &body.value.output {
+    let output = match body.and_then(|body| body.value.output) {
         None => None,
         Some(raw) => {
             let value: serde_json::Value = serde_json::from_str(raw.get()).map_err(|error| {
                 invalid(format!("the output is not JSON: {error}"), "send any JSON value")
             })?;
-            Some(value.into())
+            let output = Json::from(value);
+            if output.as_str().len() > OUTPUT_BYTES_MAX {
+                let message =
+                    format!("the output is longer than {OUTPUT_BYTES_MAX} bytes: nothing was changed");
+                return Err(Refusal::new(413, "RETRY_TOO_LARGE", message)
+                    .hint("store it elsewhere, and complete the job with a reference to it"));
+            }
+            Some(output)
         }
     };
     report(&state, &who, &lease.0, Outcome::Done(output)).await
@@ -312,6 +321,7 @@ pub(super) struct FailForm {
     /// What happened, for people.
     message: String,
     /// `transient`, `rate_limited`, `permanent`, `needs_auth` or `unknown_outcome`; found out from the rest if not given.
+    #[schema(value_type = Option<super::schemas::Class>)]
     class: Option<String>,
     /// A short name that programs compare: `TIMEOUT`.
     code: Option<String>,
@@ -323,6 +333,7 @@ pub(super) struct FailForm {
 
 /// A failure from what is known of it.
 pub(super) fn failure_of(message: String, code: Option<String>, status: Option<u16>) -> Failure {
+    let message = redact(&message);
     let failure = match (&code, status) {
         (Some(code), _) => Failure::from_code(code.clone(), message),
         (None, Some(status)) => Failure::from_status(status, message),
@@ -338,6 +349,7 @@ impl FailForm {
         let failure = match class.as_deref() {
             None => failure_of(message, code, status),
             Some(class) => {
+                let message = redact(&message);
                 let failure = match class {
                     "transient" => Failure::retry(message),
                     "rate_limited" => Failure::rate_limited(message),

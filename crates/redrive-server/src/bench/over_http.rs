@@ -2,6 +2,7 @@
 //! over HTTP, beside the same client in a bare loop.
 
 use std::convert::Infallible;
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -105,13 +106,8 @@ impl Serving {
 pub(crate) async fn enqueue(store: &StoreUrl, jobs: u64) -> Result<f64> {
     let serving = Serving::start(store, CALLERS).await?;
     let began = stopwatch::now();
-    let mut tasks = JoinSet::new();
-    for caller in 0..CALLERS {
-        tasks.spawn(post(serving.address, caller, jobs));
-    }
-    while let Some(done) = tasks.join_next().await {
-        done??;
-    }
+    let address = serving.address;
+    tokio::task::spawn_blocking(move || call_in(address, jobs)).await??;
     let rate = per_second(jobs, began);
     ensure!(serving.figure("enqueued").await? == jobs, "not all jobs were enqueued");
     serving.end().await?;
@@ -125,19 +121,31 @@ struct Sent {
     payload: Parcel,
 }
 
-/// One connection's share of the jobs. It speaks HTTP by hand: what the caller costs is taken from what is measured.
+/// All connections on one thread, as load is made elsewhere: what the callers take of the machine, and what their threads
+/// have to say to each other, is taken from what is measured.
+fn call_in(address: SocketAddr, jobs: u64) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    let callers = (0..CALLERS).map(|caller| post(address, caller, jobs));
+    runtime.block_on(futures_util::future::try_join_all(callers))?;
+    Ok(())
+}
+
+/// One connection's share of the jobs. It speaks HTTP by hand.
 async fn post(address: SocketAddr, caller: u64, jobs: u64) -> Result<()> {
     let mut socket = TcpStream::connect(address).await?;
     socket.set_nodelay(true)?;
-    let mut answer = Vec::new();
+    let (mut request, mut answer) = (Vec::new(), Vec::new());
     for number in (caller..jobs).step_by(usize::try_from(CALLERS)?) {
-        let body = serde_json::to_string(&Sent { kind: Parcel::KIND, payload: Parcel::new(number) })?;
-        let head = format!(
+        let body = serde_json::to_vec(&Sent { kind: Parcel::KIND, payload: Parcel::new(number) })?;
+        request.clear();
+        write!(
+            request,
             "POST /api/v1/jobs HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
              content-length: {}\r\n\r\n",
             body.len()
-        );
-        socket.write_all((head + &body).as_bytes()).await?;
+        )?;
+        request.extend(body);
+        socket.write_all(&request).await?;
         answer.clear();
         while length(&answer)?.is_none_or(|length| answer.len() < length) {
             ensure!(socket.read_buf(&mut answer).await? > 0, "the server hung up");

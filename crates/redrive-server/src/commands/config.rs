@@ -76,7 +76,7 @@ pub(crate) fn run(command: ConfigCommand) -> Done {
             let loaded = given.read();
             let shown = config::show(&loaded);
             if given.json {
-                let of = |line: &config::Shown| json!({ "key": line.path, "value": line.value, "origin": line.origin.to_string() });
+                let of = |line: &config::Shown| json!({ "key": line.path, "value": line.json, "origin": line.origin.to_string() });
                 let lines: Vec<_> = shown.iter().map(of).collect();
                 out::answer(&redrive_server::printable_json(&json!(lines).to_string()));
             } else if origin {

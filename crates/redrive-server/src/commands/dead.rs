@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::jobs::{Paged, print_list};
 use super::listed::{Which, each_page};
 use super::many::{Act, Chosen, States, act};
-use super::print_json;
+use super::{print_json, up_to};
 use crate::client::{Need, Target};
 use crate::out;
 use crate::table::{Table, number, text};
@@ -32,7 +32,7 @@ pub(crate) enum DeadCommand {
 #[derive(Args)]
 pub(crate) struct Groups {
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = up_to::<1000>)]
     limit: u32,
     #[command(flatten)]
     target: Target,

@@ -170,6 +170,10 @@ impl Enqueue {
 
     fn payload(&self) -> Done<Option<Box<RawValue>>> {
         let Some(url) = &self.url else {
+            if self.kind == "http" && self.payload.is_none() {
+                let hint = "write `redrive enqueue http --url https://…`, or give all of it with --payload";
+                return Err(Trouble::usage("an http job needs --url or --payload", hint));
+            }
             return self.payload.as_deref().map(|text| json_from(text, "--payload")).transpose();
         };
         if self.kind != "http" {

@@ -8,10 +8,11 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::listed::RawPage;
-use super::{colour_of, json_from, print_json};
+use super::many::confirm;
+use super::{colour_of, json_from, print_json, up_to};
 use crate::client::{Client, Data, Need, Target, query, segment};
 use crate::out::{self, Colour};
-use crate::table::{Table, facts, number, text};
+use crate::table::{self, Table, facts, number, text};
 use crate::times;
 use crate::trouble::Done;
 
@@ -30,7 +31,7 @@ pub(crate) enum ExecutionsCommand {
     /// Take an execution back, with all of its nodes
     Cancel(Named),
     /// Forget a finished execution, with all of its nodes
-    Delete(Named),
+    Delete(Delete),
     /// Start an execution
     ///
     /// FILE has the workflow as JSON: {"workflow":{"nodes":[…]},"input":…}. Prints the id of the execution. When it does,
@@ -45,7 +46,7 @@ pub(crate) struct List {
     #[arg(long, value_name = "STATE[,STATE]")]
     state: Option<String>,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = up_to::<100>)]
     limit: u32,
     /// Go on after the last list: its nextCursor
     #[arg(long)]
@@ -59,6 +60,18 @@ pub(crate) struct List {
 pub(crate) struct Named {
     /// The execution
     id: JobId,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// One execution, and whether to ask.
+#[derive(Args)]
+pub(crate) struct Delete {
+    /// The execution
+    id: JobId,
+    /// Do not ask
+    #[arg(long, short)]
+    yes: bool,
     #[command(flatten)]
     target: Target,
 }
@@ -161,7 +174,10 @@ pub(crate) async fn run(command: ExecutionsCommand) -> Done {
         ExecutionsCommand::Cancel(Named { id, target }) => {
             show(&target, &ask(&target, Method::POST, &path(id, "/cancel")).await?)
         }
-        ExecutionsCommand::Delete(Named { id, target }) => {
+        ExecutionsCommand::Delete(Delete { id, yes, target }) => {
+            if !yes {
+                confirm(&format!("Forget the execution {id} for good, with all of its nodes?")).await?;
+            }
             let data = ask(&target, Method::DELETE, &path(id, "")).await?;
             match target.json {
                 true => print_json(&data),
@@ -223,11 +239,16 @@ async fn list(given: &List) -> Done {
     }
     let now = Clock::system().now();
     let page: RawPage = data.read()?;
-    let mut table = Table::new(&["id", "state", "nodes", "dead", "retry", "started", "ended", "why"]);
+    if page.items.is_empty() {
+        out::note("no executions");
+        return Ok(());
+    }
+    let mut table = Table::new(&["id", "state", "nodes", "dead", "retry", "started", "ended", "why"])
+        .spare(&["retry", "started"]);
     for item in &page.items {
         let Ok(line) = serde_json::from_str::<Line>(item.get()) else { continue };
         table.row(vec![
-            text(&line.id),
+            table::id(&line.id),
             text(&line.state).coloured(colour(&line.state)),
             text(format!("{} of {}", line.counts.succeeded, line.counts.total)),
             number(line.counts.dead).coloured((line.counts.dead > 0).then_some(Colour::Red)),
@@ -274,7 +295,8 @@ fn show(target: &Target, data: &Data) -> Done {
         about.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
     facts(&about);
     out::answer("");
-    let mut table = Table::new(&["node", "state", "when", "runs", "failed", "kind", "after", "job", "why"]);
+    let mut table = Table::new(&["node", "state", "when", "runs", "failed", "kind", "after", "job", "why"])
+        .spare(&["job", "after"]);
     for node in nodes {
         let when = match (node.due_at, node.running_since, node.finished_at) {
             (Some(due), _, _) if due <= now => "due".to_owned(),
@@ -292,7 +314,7 @@ fn show(target: &Target, data: &Data) -> Done {
             number(node.failures),
             text(&node.kind),
             text(node.after.join(", ")),
-            text(&node.job_id),
+            table::id(&node.job_id),
             text(why),
         ]);
     }

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::edit::{self, Edit};
 use super::listed::{JobLine, RawPage, Which, each_page, print_jobs, sentence};
 use super::many::{Act, Chosen, States, act};
-use super::{colour_of, print_all_json, print_json};
+use super::{colour_of, print_all_json, print_json, up_to};
 use crate::client::{Client, Data, Need, Target, query};
 use crate::out::{self, Colour};
 use crate::table::{Table, facts, number, text};
@@ -62,7 +62,7 @@ pub(crate) struct Paged {
     #[command(flatten)]
     pub(crate) which: Which,
     /// At most this many
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = up_to::<1000>)]
     pub(crate) limit: u32,
     /// However many there are
     #[arg(long, conflicts_with = "limit")]
@@ -279,7 +279,7 @@ fn print_detail(detail: &Detail, now: Timestamp) {
         ("kind", printable(&line.kind).into_owned()),
         ("queue", format!("{}, priority {}", printable(&line.queue), detail.priority)),
         ("enqueued", times::both(line.created_at, now)),
-        ("runs", format!("{}, failed {}", line.attempt, line.retries())),
+        ("runs", format!("{}, retry {}", line.attempt, line.retries())),
     ];
     let labels: Vec<String> = detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let json = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{colour_of, pair};
 use crate::client::{Client, Data, query};
-use crate::table::{Table, number, text};
+use crate::table::{Table, id, number, text};
 use crate::times::{self, When};
 use crate::trouble::Done;
 
@@ -32,7 +32,7 @@ pub(crate) struct Which {
     #[arg(long, help_heading = "Which jobs")]
     key: Option<String>,
     /// With this label; may be given several times
-    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = pair, help_heading = "Which jobs")]
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label, help_heading = "Which jobs")]
     labels: Vec<(String, String)>,
     /// Whose last failure is of this group: see `redrive dead groups`
     #[arg(long, help_heading = "Which jobs")]
@@ -67,6 +67,16 @@ impl Which {
         .into_iter()
         .filter_map(|(name, value)| Some((name, value?)))
         .collect()
+    }
+}
+
+/// A label to look for. Several are sent in one text, with commas between them.
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.contains(',') {
+        true => {
+            Err("a label with a comma cannot be looked for; look for the job by its kind or key".to_owned())
+        }
+        false => pair(text),
     }
 }
 
@@ -138,10 +148,10 @@ impl JobLine {
         }
     }
 
-    /// `2 of 4`.
+    /// `2 of 4`. The last failure of a job that is given up is one more than it has retries.
     pub(crate) fn retries(&self) -> String {
         match self.retries_allowed {
-            Some(allowed) => format!("{} of {allowed}", self.failures),
+            Some(allowed) => format!("{} of {allowed}", self.failures.min(allowed)),
             None => self.failures.to_string(),
         }
     }
@@ -149,12 +159,12 @@ impl JobLine {
 
 /// Prints jobs, one on a line.
 pub(crate) fn print_jobs(jobs: &[JobLine], now: Timestamp) {
-    let mut table =
-        Table::new(&["id", "state", "when", "runs", "failed", "queue", "kind", "enqueued", "why"]);
+    let mut table = Table::new(&["id", "state", "when", "runs", "retry", "queue", "kind", "enqueued", "why"])
+        .spare(&["enqueued", "runs", "queue"]);
     for job in jobs {
         let why = job.why.as_deref().or(job.reason.as_deref()).unwrap_or_default().replace('_', " ");
         table.row(vec![
-            text(&job.id),
+            id(&job.id),
             text(&job.state).coloured(colour_of(&job.state)),
             text(job.when(now)),
             number(job.attempt),

@@ -52,6 +52,16 @@ impl Act {
         }
     }
 
+    /// To what it can be done.
+    fn states(self) -> &'static str {
+        match self {
+            Act::Retry => "waiting",
+            Act::Cancel => "waiting,running",
+            Act::Redrive => "dead,cancelled",
+            Act::Delete => "succeeded,dead,cancelled",
+        }
+    }
+
     fn done(self) -> &'static str {
         match self {
             Act::Retry => "due now",
@@ -107,8 +117,10 @@ pub(crate) async fn act(act: Act, chosen: &Chosen, states: States<'_>, now: Time
     if !chosen.ids.is_empty() {
         return to_each(&client, act, chosen).await;
     }
-    if let States::Always(state) = states {
-        pairs.push(("state", state.to_owned()));
+    match states {
+        States::Given(Some(_)) => {}
+        States::Given(None) => pairs.push(("state", act.states().to_owned())),
+        States::Always(state) => pairs.push(("state", state.to_owned())),
     }
     to_all(&client, act, chosen, &pairs).await
 }
@@ -152,15 +164,8 @@ async fn to_each(client: &Client, act: Act, chosen: &Chosen) -> Done {
 }
 
 async fn to_all(client: &Client, act: Act, chosen: &Chosen, pairs: &[(&'static str, String)]) -> Done {
-    let body = |dry_run: bool| {
-        let mut body = json!({ "command": act.name(), "dryRun": dry_run });
-        // A filter and "all" exclude each other.
-        match pairs.is_empty() {
-            true => body["all"] = true.into(),
-            false => body["filter"] = as_object(pairs),
-        }
-        body
-    };
+    let body =
+        |dry_run: bool| json!({ "command": act.name(), "dryRun": dry_run, "filter": as_object(pairs) });
     let data = client.post("/jobs/commands", &body(true)).await?;
     let counted: Counted = data.read()?;
     if chosen.dry_run {
@@ -171,7 +176,8 @@ async fn to_all(client: &Client, act: Act, chosen: &Chosen, pairs: &[(&'static s
         return Ok(());
     }
     if counted.matching > 0 && !chosen.yes {
-        confirm(&format!("{}: {}?", counted.shown(), act.name())).await?;
+        let question = format!("{}: {}?", counted.shown(), act.name());
+        answered(&question, "give --yes to do it, or --dry-run to only count").await?;
     }
     let data = client.post("/jobs/commands", &body(false)).await?;
     if chosen.target.json {
@@ -189,6 +195,10 @@ async fn to_all(client: &Client, act: Act, chosen: &Chosen, pairs: &[(&'static s
 
 /// Goes on after a yes.
 pub(crate) async fn confirm(question: &str) -> Done {
+    answered(question, "give --yes to do it").await
+}
+
+async fn answered(question: &str, instead: &str) -> Done {
     let asked = question.to_owned();
     let said = tokio::task::spawn_blocking(move || out::ask(&asked)).await;
     match said.unwrap_or(None) {
@@ -196,7 +206,7 @@ pub(crate) async fn confirm(question: &str) -> Done {
         Some(false) => Err(Trouble::new(Exit::Failed, "nothing was done")),
         None => Err(Trouble::usage(
             format!("this needs a yes: {question}"),
-            "there is no terminal to ask at; give --yes to do it, or --dry-run to only count",
+            format!("there is no terminal to ask at; {instead}"),
         )),
     }
 }

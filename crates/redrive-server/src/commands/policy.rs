@@ -8,14 +8,15 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-use super::{json_from, print_json, read_from};
+use super::{json_from, print_json, read_from, up_to};
 use crate::client::{Data, Need, Target};
 use crate::out::{self, Colour};
 use crate::table::{Table, facts, number, text};
 use crate::trouble::{Done, Trouble};
 
-/// The longest bar.
+/// The longest bar, and what is left of it where there is hardly room for any.
 const BAR: usize = 40;
+const BAR_MIN: usize = 8;
 
 /// What to know about policies.
 #[derive(Subcommand)]
@@ -42,7 +43,7 @@ pub(crate) struct Preview {
     #[arg(value_name = "NAME|JSON|@FILE|-")]
     policy: String,
     /// How many retries to show
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = up_to::<1000>)]
     count: u32,
     #[command(flatten)]
     target: Target,
@@ -189,13 +190,14 @@ fn draw(previewed: &Previewed) {
         return;
     }
     let longest = previewed.delays.iter().map(|delay| delay.delay_ms).max().unwrap_or(0);
+    let room = room_for_bars(&previewed.delays, out::width());
     let mut table = Table::new(&["retry", "delay", "after", ""]);
     for delay in &previewed.delays {
         table.row(vec![
             number(delay.retry),
             number(&delay.delay),
             number(&delay.after),
-            text(bar(delay.delay_ms, longest)).coloured(Some(Colour::Blue)),
+            text(bar(delay.delay_ms, longest, room)).coloured(Some(Colour::Blue)),
         ]);
     }
     table.print();
@@ -206,13 +208,20 @@ fn draw(previewed: &Previewed) {
     out::answer(&format!("\n{}{rest}{chance}", printable(&previewed.summary())));
 }
 
+/// What the numbers and the gaps before the bars leave of a terminal.
+fn room_for_bars(delays: &[Delay], width: Option<usize>) -> usize {
+    let widest = |of: fn(&Delay) -> usize| delays.iter().map(of).max().unwrap_or(0).max("retry".len());
+    let numbers = widest(|delay| delay.delay.len()) + widest(|delay| delay.after.len()) + "retry".len() + 6;
+    width.map_or(BAR, |width| width.saturating_sub(numbers).clamp(BAR_MIN, BAR))
+}
+
 /// A bar in eighths of a character, so that short delays differ too.
-fn bar(delay_ms: u64, longest: u64) -> String {
+fn bar(delay_ms: u64, longest: u64, room: usize) -> String {
     const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
     if longest == 0 {
         return "▏".to_owned();
     }
-    let eighths = u128::from(delay_ms) * (BAR as u128) * 8 / u128::from(longest);
+    let eighths = u128::from(delay_ms) * (room as u128) * 8 / u128::from(longest);
     let eighths = usize::try_from(eighths).unwrap_or(0).max(1);
     format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8])
 }
@@ -286,10 +295,13 @@ mod tests {
 
     #[test]
     fn the_longest_delay_has_the_longest_bar_and_the_shortest_is_seen() {
-        assert_eq!(bar(1000, 1000).chars().count(), BAR);
-        assert_eq!(bar(500, 1000), "█".repeat(BAR / 2));
-        assert_eq!(bar(0, 1000), "▏");
-        assert_eq!(bar(0, 0), "▏");
-        assert_eq!(bar(u64::MAX, u64::MAX).chars().count(), BAR);
+        assert_eq!(bar(1000, 1000, BAR).chars().count(), BAR);
+        assert_eq!(bar(500, 1000, BAR), "█".repeat(BAR / 2));
+        assert_eq!(bar(0, 1000, BAR), "▏");
+        assert_eq!(bar(0, 0, BAR), "▏");
+        assert_eq!(bar(u64::MAX, u64::MAX, BAR).chars().count(), BAR);
+        assert_eq!(bar(1000, 1000, BAR_MIN).chars().count(), BAR_MIN, "where there is less room");
+        let delay = Delay { retry: 1, delay: "10s".into(), delay_ms: 10_000, after: "1h30m10s".into() };
+        assert_eq!(room_for_bars(&[delay], Some(44)), 20);
     }
 }

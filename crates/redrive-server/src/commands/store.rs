@@ -1,9 +1,9 @@
 //! What is done to a whole store: copied, put back, held, let go on, brought up to date.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use redrive::{PostgresStore, Schema, SqliteStore};
+use redrive::{ErrorKind, PostgresStore, Schema, SqliteStore};
 use redrive_server::config::{self, Config, StoreUrl};
 use redrive_server::serve;
 
@@ -83,7 +83,15 @@ pub(crate) async fn backup(given: Copy) -> Done {
 pub(crate) async fn restore(given: Copy) -> Done {
     match given.which.config()?.store {
         StoreUrl::Sqlite(path) => {
-            SqliteStore::restore_at(&given.file, &path).await.map_err(|error| Trouble::store(&error))?;
+            if !given.file.exists() {
+                let message = format!("there is no copy at {}", given.file.display());
+                return Err(
+                    Trouble::new(Exit::Unreachable, message).hint("make one with: redrive backup FILE")
+                );
+            }
+            SqliteStore::restore_at(&given.file, &path)
+                .await
+                .map_err(|error| no_copy(&given.file, &error))?;
             out::note(&format!(
                 "{} is held: nothing runs until `redrive resume`. Jobs that were done since the copy would be done again",
                 path.display()
@@ -95,6 +103,15 @@ pub(crate) async fn restore(given: Copy) -> Done {
             "stop the servers; pg_restore --clean --if-exists --dbname=postgres://… FILE; then `redrive hold`, start \
              the servers, look, and `redrive resume`",
         )),
+    }
+}
+
+/// Why a copy was not put back. One that cannot be read is none.
+fn no_copy(file: &Path, error: &redrive::Error) -> Trouble {
+    match error.kind() {
+        ErrorKind::Corrupt => Trouble::new(Exit::Failed, format!("{} is no copy of a store", file.display()))
+            .hint("make one with: redrive backup FILE"),
+        _ => Trouble::store(error),
     }
 }
 

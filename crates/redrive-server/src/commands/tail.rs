@@ -33,7 +33,7 @@ pub(crate) async fn run(given: Tail) -> Done {
             Some(Ok(piece)) => {
                 for event in events.take(&piece) {
                     match given.target.json {
-                        true => out::answer(&printable_json(&event.data)),
+                        true => out::answer(&printable_json(&event.named())),
                         false => print(&event),
                     }
                     last = event.id.or(last);
@@ -74,6 +74,18 @@ struct ServerEvent {
     name: String,
     id: Option<String>,
     data: String,
+}
+
+impl ServerEvent {
+    /// Its data with its name in front.
+    fn named(&self) -> String {
+        let name = serde_json::Value::from(self.name.as_str());
+        match self.data.trim_start().strip_prefix('{') {
+            Some(rest) if rest.trim_start().starts_with('}') => format!("{{\"event\":{name}{rest}"),
+            Some(rest) => format!("{{\"event\":{name},{rest}"),
+            None => format!("{{\"event\":{name},\"data\":{}}}", self.data),
+        }
+    }
 }
 
 impl Events {
@@ -207,6 +219,18 @@ fn line(happened: &Happened) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_printed_with_its_name() {
+        for (data, expected) in [
+            ("{\"a\":1}", "{\"event\":\"jobs\",\"a\":1}"),
+            ("{}", "{\"event\":\"jobs\"}"),
+            ("[1]", "{\"event\":\"jobs\",\"data\":[1]}"),
+        ] {
+            let event = ServerEvent { name: "jobs".into(), id: None, data: data.into() };
+            assert_eq!(event.named(), expected);
+        }
+    }
 
     #[test]
     fn events_are_whole_however_they_were_cut() {

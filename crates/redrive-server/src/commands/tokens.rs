@@ -3,6 +3,8 @@
 use clap::{Args, Subcommand};
 use http::Method;
 use redrive::{Clock, Timestamp, span};
+use redrive_server::config::closest;
+use redrive_server::door::Scope;
 use redrive_server::printable;
 use serde::Deserialize;
 use serde_json::json;
@@ -11,7 +13,7 @@ use super::many::confirm;
 use super::print_json;
 use crate::client::{Need, Target, segment};
 use crate::out::{self, Colour};
-use crate::table::{Table, text};
+use crate::table::{Table, id, text};
 use crate::times;
 use crate::trouble::Done;
 
@@ -35,7 +37,7 @@ pub(crate) struct Create {
     /// Whose it is, for people
     name: String,
     /// What it allows: read, read:payload, enqueue, work, work:QUEUE, operate or admin; may be given several times
-    #[arg(long = "scope", value_name = "SCOPE", required = true)]
+    #[arg(long = "scope", value_name = "SCOPE", required = true, value_parser = scope)]
     scopes: Vec<String>,
     /// For how long it is good, such as 90d [default: until it is revoked]
     #[arg(long, value_name = "DURATION", value_parser = span::parse)]
@@ -61,6 +63,16 @@ pub(crate) struct Revoke {
     yes: bool,
     #[command(flatten)]
     target: Target,
+}
+
+/// A scope as it is written.
+fn scope(text: &str) -> Result<String, String> {
+    const WORDS: [&str; 7] = ["read", "read:payload", "enqueue", "work", "work:QUEUE", "operate", "admin"];
+    match (text.parse::<Scope>(), closest(text, WORDS)) {
+        (Ok(_), _) => Ok(text.to_owned()),
+        (Err(_), Some(meant)) => Err(format!("{text:?} is no scope; did you mean {meant:?}?")),
+        (Err(_), None) => Err(format!("{text:?} is no scope; write one of {}", WORDS.join(", "))),
+    }
 }
 
 #[derive(Deserialize)]
@@ -138,7 +150,7 @@ fn print(tokens: &[TokenLine]) {
             (None, None) => ("good".to_owned(), Colour::Green),
         };
         table.row(vec![
-            text(&token.key_id),
+            id(&token.key_id),
             text(&token.name),
             text(state).coloured(Some(colour)),
             text(times::relative(token.created_at, now)),

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use crate::printable;
 
+/// As much of a word says which one is meant.
+const BEGINNING_MIN: usize = 4;
+
 /// Where a value comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Nobody said otherwise.
     Default,
@@ -76,16 +79,21 @@ pub(crate) fn unknown_word<'a>(got: &str, known: impl IntoIterator<Item = &'a st
     }
 }
 
-/// The word that was probably meant: one that a slip of the fingers turns into what was written.
-pub(crate) fn closest<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+/// The word that was probably meant: one that a slip of the fingers turns into what was written, or of which it is the
+/// beginning.
+pub fn closest<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let got = got.to_lowercase();
     let room = (got.chars().count() / 3).clamp(1, 3);
     known
         .into_iter()
         .map(|word| (distance(&got, &word.to_lowercase()), word))
-        .filter(|(distance, _)| *distance <= room)
+        .filter(|(distance, word)| *distance <= room || is_begun(&got, word))
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, word)| word)
+}
+
+fn is_begun(got: &str, word: &str) -> bool {
+    got.len() >= BEGINNING_MIN && word.to_lowercase().starts_with(got)
 }
 
 /// How many characters must be put in, taken out, replaced or swapped with their neighbour.
@@ -120,6 +128,7 @@ mod tests {
             ("Listen", "listen"),
             ("lgo", "log"),
             ("host", "hosts"),
+            ("log_f", "log_format"),
         ] {
             assert_eq!(closest(got, known), Some(meant), "{got}");
         }

@@ -1,4 +1,4 @@
-//! The parts of a configuration that have names or lists of their own: queues, policies, endpoints, commands, notices.
+//! The parts of a configuration that have names or lists of their own: queues, policies, endpoints, commands, networks.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,9 +9,11 @@ use std::time::Duration;
 use redrive::{NAME_BYTES_MAX, OnRetry, Order, Policy, Queue};
 
 use super::check::{self, Checker, path_of};
-use super::keys::{self, Kind};
+use super::keys;
 use super::mistake::{Place, closest, unknown_word};
-use super::node::{Entry, Node, Value};
+use super::node::{Node, Value};
+use crate::egress::Allow;
+use crate::executor::{self, CommandEntry, CommandExecutor};
 
 /// Something that must not be shown. Printing it prints `(hidden)`.
 #[derive(Clone, PartialEq, Eq)]
@@ -84,62 +86,18 @@ pub struct CommandConfig {
     pub permanent_exit_codes: Vec<u8>,
 }
 
-/// Whom to tell about what.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Notice {
-    /// What happens.
-    pub on: Vec<NoticeOn>,
-    /// Who is told.
-    pub to: NoticeTo,
-    /// Only of this queue.
-    pub queue: Option<String>,
-    /// Only of this kind of job.
-    pub kind: Option<String>,
-    /// How many of the attempts must fail: 0.2 is one in five.
-    pub rate: f64,
-    /// Over which time that is counted.
-    pub window: Duration,
-    /// What to say, instead of the usual.
-    pub text: Option<String>,
-}
-
-/// What can be told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoticeOn {
-    /// A job needs a person.
-    Dead,
-    /// A job succeeded after it had failed.
-    Recovered,
-    /// Too many attempts fail.
-    FailureRate,
-    /// A destination is down, or does not accept its credential.
-    DestinationDown,
-    /// A destination is back.
-    DestinationRecovered,
-}
-
-impl NoticeOn {
-    const ALL: [(&'static str, NoticeOn); 5] = [
-        ("dead", NoticeOn::Dead),
-        ("recovered", NoticeOn::Recovered),
-        ("failure_rate", NoticeOn::FailureRate),
-        ("destination_down", NoticeOn::DestinationDown),
-        ("destination_recovered", NoticeOn::DestinationRecovered),
-    ];
-}
-
-/// Who is told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NoticeTo {
-    /// The log.
-    Log,
-    /// A URL, by a signed call.
-    Webhook {
-        /// Where.
-        url: String,
-        /// The endpoint whose secret signs it.
-        endpoint: Option<String>,
-    },
+impl CommandConfig {
+    /// The same for the executor.
+    pub fn entry(&self, name: &str) -> CommandEntry {
+        CommandEntry {
+            name: name.to_owned(),
+            argv: self.argv.clone(),
+            env: self.env.clone(),
+            cwd: self.cwd.clone(),
+            timeout: self.timeout,
+            permanent_exit_codes: self.permanent_exit_codes.iter().copied().map(i32::from).collect(),
+        }
+    }
 }
 
 impl Checker<'_> {
@@ -225,17 +183,26 @@ impl Checker<'_> {
     pub(super) fn endpoints(&mut self) -> BTreeMap<String, Vec<Secret>> {
         let mut endpoints = BTreeMap::new();
         for (name, place) in self.names("endpoints") {
-            let mut secrets: Vec<String> =
-                self.take("endpoints.NAME.secret", &name, check::text).into_iter().collect();
-            secrets.extend(self.secret_in("endpoints.NAME.secret_file", &name));
-            secrets.extend(self.take("endpoints.NAME.secrets", &name, check::texts).unwrap_or_default());
+            let [one, file, several] =
+                ["endpoints.NAME.secret", "endpoints.NAME.secret_file", "endpoints.NAME.secrets"];
+            let mut secrets: Vec<(&'static str, String)> = Vec::new();
+            secrets.extend(self.take(one, &name, check::text).map(|secret| (one, secret)));
+            secrets.extend(self.secret_in(file, &name).map(|secret| (file, secret)));
+            let listed = self.take(several, &name, check::texts).unwrap_or_default();
+            secrets.extend(listed.into_iter().map(|secret| (several, secret)));
+            for (pattern, secret) in &secrets {
+                if let Err(why) = secret.parse::<executor::Secret>() {
+                    let place = self.node(pattern, &name).map_or(&place, |node| &node.place).clone();
+                    self.mistake(place, &keys::dotted(&path_of(pattern, &name)), why);
+                }
+            }
             if secrets.is_empty()
                 && !self.mistakes.iter().any(|mistake| mistake.key.starts_with("endpoints."))
             {
                 let key = keys::dotted(&["endpoints".to_owned(), name.clone()]);
                 self.mistake(place, &key, "has no secret; write secret, secret_file or secrets");
             }
-            endpoints.insert(name, secrets.into_iter().map(Secret::new).collect());
+            endpoints.insert(name, secrets.into_iter().map(|(_, secret)| Secret::new(secret)).collect());
         }
         endpoints
     }
@@ -264,11 +231,16 @@ impl Checker<'_> {
             let written = self.node("commands.NAME.argv", &name).is_some();
             let argv = self.take("commands.NAME.argv", &name, check::texts).unwrap_or_default();
             if argv.is_empty() {
-                let place = self.node("commands.NAME.argv", &name).map_or(place, |node| node.place.clone());
+                let place =
+                    self.node("commands.NAME.argv", &name).map_or(place.clone(), |node| node.place.clone());
                 let said = self.mistakes.iter().any(|mistake| mistake.place == place);
                 if !written || !said {
                     let message = "is needed; write the program and its arguments, such as [\"/usr/bin/backup\", \"--all\"]";
-                    self.mistake(place, &keys::dotted(&path_of("commands.NAME.argv", &name)), message);
+                    self.mistake(
+                        place.clone(),
+                        &keys::dotted(&path_of("commands.NAME.argv", &name)),
+                        message,
+                    );
                 }
             }
             let command = CommandConfig {
@@ -280,136 +252,43 @@ impl Checker<'_> {
                     .take("commands.NAME.permanent_exit_codes", &name, check::exit_codes)
                     .unwrap_or_default(),
             };
+            if !command.argv.is_empty() {
+                self.command(&name, &place, &command);
+            }
             commands.insert(name, command);
         }
         commands
     }
 
-    /// The notices, in the order they were written.
-    pub(super) fn notices(&mut self, endpoints: &BTreeMap<String, Vec<Secret>>) -> Vec<Notice> {
-        let Some(node) = self.node("notify", "") else { return Vec::new() };
-        let Value::List(nodes) = &node.value else {
-            self.mistake(node.place.clone(), "notify", "is not a list; write [[notify]] and its keys below");
-            return Vec::new();
-        };
-        nodes.iter().enumerate().filter_map(|(at, node)| self.notice(at, node, endpoints)).collect()
-    }
-
-    fn notice(
-        &mut self,
-        at: usize,
-        node: &Node,
-        endpoints: &BTreeMap<String, Vec<Secret>>,
-    ) -> Option<Notice> {
-        const KNOWN: [&str; 7] = ["on", "to", "queue", "kind", "rate", "window", "text"];
-        let path = format!("notify[{at}]");
-        self.known_only(node, &path, &KNOWN);
-        let on = self.notice_on(node, &path);
-        let to = self.notice_to(node, &path, endpoints);
-        let mut text = |name: &str| {
-            let entry = node.get(name)?;
-            let Value::Text(text) = &entry.node.value else {
-                let message = format!("{} is not text; write it in quotation marks", entry.node.shown());
-                self.mistake(entry.node.place.clone(), &format!("{path}.{name}"), message);
-                return None;
+    /// What keeps a command from being run, each with its own place.
+    fn command(&mut self, name: &str, place: &Place, command: &CommandConfig) {
+        let problems = CommandExecutor::new(vec![command.entry(name)]).err().unwrap_or_default();
+        for problem in problems {
+            let (_, message) = problem.split_once(": ").unwrap_or(("", &problem));
+            let (field, message) = match message.split_once(' ') {
+                Some((field @ ("cwd" | "env" | "timeout"), rest)) => (field, rest),
+                _ => ("argv", message),
             };
-            Some(text.clone())
-        };
-        let (queue, kind, said) = (text("queue"), text("kind"), text("text"));
-        let rate = node.get("rate").map(|entry| (entry, check::share(&entry.node)));
-        let window = node.get("window").map(|entry| (entry, bounded_window(&entry.node)));
-        if !on.contains(&NoticeOn::FailureRate) {
-            for entry in [rate.as_ref().map(|rate| rate.0), window.as_ref().map(|window| window.0)]
-                .into_iter()
-                .flatten()
-            {
-                let message = "is only asked for with \"failure_rate\"; add that to on, or leave it out";
-                self.mistake(entry.place.clone(), &format!("{path}.{}", entry.key), message);
-            }
+            let path = ["commands", name, field].map(str::to_owned);
+            let node = self.raw.at(&path);
+            let place = node.map_or(place, |node| argument_within(node, message));
+            self.mistake(place.clone(), &keys::dotted(&path), message);
         }
-        let rate = self.noted(&path, rate).unwrap_or(0.2);
-        let window = self.noted(&path, window).unwrap_or(redrive::mins(5));
-        Some(Notice { on, to: to?, queue, kind, rate, window, text: said })
     }
 
-    fn noted<T>(&mut self, path: &str, read: Option<(&Entry, Result<T, String>)>) -> Option<T> {
-        let (entry, read) = read?;
-        read.map_err(|why| self.mistake(entry.node.place.clone(), &format!("{path}.{}", entry.key), why)).ok()
-    }
-
-    fn notice_on(&mut self, node: &Node, path: &str) -> Vec<NoticeOn> {
-        let key = format!("{path}.on");
-        let words: Vec<&Node> = match node.get("on").map(|entry| &entry.node) {
-            Some(Node { value: Value::List(nodes), .. }) if !nodes.is_empty() => nodes.iter().collect(),
-            Some(node @ Node { value: Value::Text(_), .. }) => vec![node],
-            _ => {
-                let known = NoticeOn::ALL.map(|(word, _)| format!("{word:?}")).join(", ");
-                self.mistake(node.place.clone(), &key, format!("is needed; write a list of {known}"));
-                Vec::new()
-            }
-        };
-        let mut on = Vec::new();
-        for word in words {
-            let got = if let Value::Text(text) = &word.value { text.clone() } else { word.shown() };
-            match NoticeOn::ALL.iter().find(|(known, _)| *known == got) {
-                Some((_, meant)) => on.push(*meant),
-                None => {
-                    let message = unknown_word(&got, NoticeOn::ALL.map(|(word, _)| word));
-                    self.mistake(word.place.clone(), &key, message);
-                }
+    /// The networks that may be called, as written; each that is none is a mistake of its own.
+    pub(super) fn networks(&mut self) -> Vec<String> {
+        let written = self.take("egress.allow", "", check::texts).unwrap_or_default();
+        for text in &written {
+            if let (Err(why), Some(node)) = (text.parse::<Allow>(), self.node("egress.allow", "")) {
+                self.mistake(argument_within(node, &format!("{text:?}")).clone(), "egress.allow", why);
             }
         }
-        on
-    }
-
-    fn notice_to(
-        &mut self,
-        node: &Node,
-        path: &str,
-        endpoints: &BTreeMap<String, Vec<Secret>>,
-    ) -> Option<NoticeTo> {
-        let key = format!("{path}.to");
-        let hint = "write \"log\", or { webhook = \"https://…\", endpoint = \"NAME\" }";
-        let Some(Entry { node: to, .. }) = node.get("to") else {
-            self.mistake(node.place.clone(), &key, format!("is needed; {hint}"));
-            return None;
-        };
-        if matches!(&to.value, Value::Text(text) if text == "log") {
-            return Some(NoticeTo::Log);
-        }
-        let Some(Entry { node: Node { value: Value::Text(url), place }, .. }) = to.get("webhook") else {
-            self.mistake(to.place.clone(), &key, format!("{} names nobody; {hint}", to.shown()));
-            return None;
-        };
-        self.known_only(to, &key, &["webhook", "endpoint"]);
-        let is_web = url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-        if !is_web {
-            self.mistake(
-                place.clone(),
-                &format!("{key}.webhook"),
-                format!("{url:?} is not a URL; write one such as \"https://…\""),
-            );
-        }
-        let endpoint = match to.get("endpoint").map(|entry| &entry.node) {
-            Some(Node { value: Value::Text(name), place }) => {
-                if !endpoints.contains_key(name) {
-                    let message = match closest(name, endpoints.keys().map(String::as_str)) {
-                        Some(meant) => format!("there is no endpoint {name:?}; did you mean {meant:?}?"),
-                        None => {
-                            format!("there is no endpoint {name:?}; add [endpoints.{}]", keys::quoted(name))
-                        }
-                    };
-                    self.mistake(place.clone(), &format!("{key}.endpoint"), message);
-                }
-                Some(name.clone())
-            }
-            _ => None,
-        };
-        Some(NoticeTo::Webhook { url: url.clone(), endpoint })
+        written
     }
 
     /// Whatever else stands in a table is a mistake.
-    fn known_only(&mut self, node: &Node, path: &str, known: &[&'static str]) {
+    pub(super) fn known_only(&mut self, node: &Node, path: &str, known: &[&'static str]) {
         let Value::Table(entries) = &node.value else { return };
         for entry in entries.iter().filter(|entry| !known.contains(&entry.key.as_str())) {
             let message = match closest(&entry.key, known.iter().copied()) {
@@ -433,9 +312,13 @@ impl Checker<'_> {
     }
 }
 
-fn bounded_window(node: &Node) -> Result<Duration, String> {
-    let key = keys::Key { path: "", kind: Kind::Span("1m", "1d"), default: "", about: "" };
-    check::span(node, &key)
+/// Where in a list the text stands with which a message begins; else where the list stands.
+fn argument_within<'n>(node: &'n Node, message: &str) -> &'n Place {
+    let found = match &node.value {
+        Value::List(nodes) => nodes.iter().find(|node| message.starts_with(&node.shown())),
+        _ => None,
+    };
+    found.map_or(&node.place, |node| &node.place)
 }
 
 /// A secret out of a file, without the line break that editors put at the end.

@@ -309,7 +309,8 @@ impl Raw {
     fn put_variable(&mut self, name: &str, path: Vec<String>, value: &str, mistakes: &mut Vec<Mistake>) {
         let place = Place::Variable(name.to_owned());
         if keys::at(&path).is_none() {
-            let known: Vec<String> = keys::KEYS.iter().map(|key| keys::variable(key.path)).collect();
+            let known: Vec<String> =
+                keys::KEYS.iter().map(|key| keys::variable(&named_as(key.path, &path))).collect();
             let message = match closest(name, known.iter().map(String::as_str)) {
                 Some(meant) => format!("is not known; did you mean {meant}?"),
                 None => "is not known; the variables are in docs/reference/config.md".to_owned(),
@@ -346,6 +347,12 @@ impl Raw {
         self.settings.extend(other.settings);
         self.named.extend(other.named);
     }
+}
+
+/// `queues.NAME.order` with the name that stands in its place in this path.
+fn named_as(pattern: &str, path: &[String]) -> String {
+    let part = |(at, part)| if part == keys::NAME { path.get(at).map_or(part, String::as_str) } else { part };
+    pattern.split('.').enumerate().map(part).collect::<Vec<_>>().join(".")
 }
 
 /// `store` of `store_file`, and the other way round.

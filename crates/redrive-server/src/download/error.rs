@@ -122,7 +122,10 @@ impl DownloadError {
             let message = format!("{host} answered {status} and points elsewhere too often");
             return DownloadError::Refused(Failure::permanent(message).status(status));
         }
-        DownloadError::Refused(refused(host, response, now))
+        let failure = refused(host, response, now);
+        // Whoever downloads may read what the far side wrote.
+        let message = failure.in_full().into_owned();
+        DownloadError::Refused(Failure { message, detail: None, ..failure })
     }
 
     /// When the far side wants to be asked again and by whom, if it said so and it makes sense to.

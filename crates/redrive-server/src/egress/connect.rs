@@ -59,7 +59,7 @@ impl Connector {
                 EgressErrorKind::Refused,
                 format!(
                     "{} may not be reached from here: its address is not on the open internet ({what}); the \
-                         operator can allow it",
+                     operator allows it with --allow-egress CIDR, or with egress.allow in the configuration",
                     origin.host
                 ),
             )),

@@ -22,7 +22,7 @@ pub enum EgressErrorKind {
     TimedOutSent,
     /// The request went out and the connection broke, or what came back was no HTTP.
     Reset,
-    /// The answer is larger than may be read.
+    /// The head of the answer is larger than may be read, so that not even its status is known.
     TooLarge,
 }
 

@@ -10,6 +10,7 @@ use redrive::secs;
 use url::{Host, Position, Url};
 
 use super::error::{EgressError, EgressErrorKind};
+use crate::redact::redact;
 
 /// As long as any server takes.
 pub const URL_BYTES_MAX: usize = 8 * 1024;
@@ -17,7 +18,7 @@ pub const URL_BYTES_MAX: usize = 8 * 1024;
 pub const HEADERS_MAX: usize = 64;
 /// The names and values of those headers together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// How much of a successful answer is read. What is larger is a download, not an answer.
+/// How much of a successful answer is read. Of what is larger, this is the beginning.
 pub const READ_BYTES_MAX: usize = 64 * 1024;
 /// How much of an answer is kept with a job; and how much is read of one that says no.
 pub const KEPT_BYTES_MAX: usize = 8 * 1024;
@@ -77,7 +78,7 @@ pub struct Response {
     pub headers: HeaderMap,
     /// Its body, as it came: nothing is unpacked. At most [`READ_BYTES_MAX`] of it.
     pub body: Bytes,
-    /// Whether there was more of the body. Never so for a success: then it is an error.
+    /// Whether there was more of the body. Its connection is closed then.
     pub truncated: bool,
 }
 
@@ -182,8 +183,10 @@ fn checked_url(text: &str) -> Result<Url, EgressError> {
     if text.contains('\\') {
         return Err(invalid("the URL holds a backslash; write / or %5C".to_owned()));
     }
+    // What is no URL may hold a password all the same.
+    let shown = || redact(text);
     let mut url = Url::parse(text)
-        .map_err(|error| invalid(format!("{text:?} is no URL ({error}); write https://host/path")))?;
+        .map_err(|error| invalid(format!("{:?} is no URL ({error}); write https://host/path", shown())))?;
     if !matches!(url.scheme(), "http" | "https") {
         return Err(invalid(format!("the scheme {:?} is not served; write http or https", url.scheme())));
     }
@@ -193,7 +196,7 @@ fn checked_url(text: &str) -> Result<Url, EgressError> {
         ));
     }
     if url.host_str().is_none_or(str::is_empty) || url.port() == Some(0) {
-        return Err(invalid(format!("{text:?} names no host and port that can be reached")));
+        return Err(invalid(format!("{:?} names no host and port that can be reached", shown())));
     }
     url.set_fragment(None);
     Ok(url)
@@ -347,6 +350,14 @@ mod tests {
             [("Authorization", "Bearer x"), ("X-Api-Key", "k"), ("Accept", "*/*"), ("x-a", "ä\tb")]
         {
             assert!(user_header(name, value).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_is_none_is_shown_without_its_password() {
+        for text in ["http://u:hunter2@[::1/", "http://u:hunter2@h:99999/", "http://u:hunter2@1.2.3.256/"] {
+            let error = url(text).unwrap_err().to_string();
+            assert!(error.contains("://***@") && !error.contains("hunter2"), "{error}");
         }
     }
 

@@ -43,7 +43,7 @@ impl Payload for CommandJob {
 #[serde(deny_unknown_fields)]
 struct Asked {
     command: String,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::reading::fields")]
     params: BTreeMap<String, Value>,
 }
 
@@ -82,7 +82,7 @@ impl CommandExecutor {
 
     /// The entry a payload names, and its arguments filled in.
     fn resolve(&self, payload: &Value) -> Result<(&CommandEntry, Vec<String>), String> {
-        let asked = Asked::deserialize(payload).map_err(|error| {
+        let asked: Asked = crate::reading::take_in("payload", payload).map_err(|error| {
             format!("the payload of a command job is not readable: {error}; write {{\"command\":\"name\",\"params\":{{}}}}")
         })?;
         let entry = self.entries.get(&asked.command).ok_or_else(|| {

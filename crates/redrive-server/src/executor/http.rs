@@ -7,6 +7,7 @@
 mod answer;
 mod payload;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,6 +90,26 @@ impl HttpExecutor {
         Plan::read(payload).map(|plan| plan.destination())
     }
 
+    /// The same where it is known which endpoints have a secret.
+    ///
+    /// # Errors
+    ///
+    /// Likewise; and that the payload names another endpoint.
+    pub fn check_with(payload: &str, endpoints: &BTreeSet<String>) -> Result<String, String> {
+        let plan = Plan::read(payload)?;
+        match &plan.endpoint {
+            Some(name) if !endpoints.contains(name) => {
+                let known: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Err(format!(
+                    "there is no endpoint {name:?}; known here: {known}; the operator adds one in the configuration, \
+                     as [endpoints.NAME]"
+                ))
+            }
+            _ => Ok(plan.destination()),
+        }
+    }
+
     async fn attempt(&self, attempt: &Attempt<HttpJob>) -> Result<Outcome, Failure> {
         let mut plan = Plan::read(attempt.payload.0.as_str())
             .map_err(|problem| Failure::permanent(problem).code(INVALID_INPUT))?;
@@ -152,7 +173,8 @@ impl Handler<HttpJob> for HttpExecutor {
 }
 
 /// Sends a request for a handler of your own, and judges what comes back as that of an `http` job is judged: an answer
-/// that is no success is a failure with its status and the wait it asks for, and no answer is one with a code.
+/// that is no success is a failure with its status and the wait it asks for, and no answer is one with a code. So is a
+/// success of which only a part could be read: half an answer is not what was asked for.
 ///
 /// # Errors
 ///
@@ -160,7 +182,10 @@ impl Handler<HttpJob> for HttpExecutor {
 pub async fn ask(egress: &Egress, request: Request, clock: &Clock) -> Result<Response, Failure> {
     let host = request.destination();
     let response = egress.send(request).await.map_err(answer::unanswered)?;
-    judged(&host, response, clock)
+    match judged(&host, response, clock)? {
+        cut if cut.truncated => Err(answer::cut_short(&host)),
+        whole => Ok(whole),
+    }
 }
 
 fn judged(host: &str, response: Response, clock: &Clock) -> Result<Response, Failure> {

@@ -82,7 +82,7 @@ impl Notifier {
             let text = rule.text.as_deref();
             text.map_or_else(|| notice.message.clone(), |text| fill(text, name, held))
         };
-        self.deliver(&notice, &self.rules_on(NoticeOn::DestinationDown), false, said).await
+        self.deliver(&notice, None, &self.rules_on(NoticeOn::DestinationDown, |_| true), said).await
     }
 
     /// A network that is gone takes many along, which is not told one by one.
@@ -90,20 +90,16 @@ impl Notifier {
         let message = format!("More than {PER_MINUTE} destinations are down: their jobs are held. See logs.");
         let key = format!("destinations_down:{}", since.as_millis() / 60_000);
         let notice = notice(key, "destination_down", since, message);
-        let rules = self.rules_on(NoticeOn::DestinationDown);
-        self.deliver(&notice, &rules, false, |_| notice.message.clone()).await
+        let rules = self.rules_on(NoticeOn::DestinationDown, |_| true);
+        self.deliver(&notice, None, &rules, |_| notice.message.clone()).await
     }
 
     async fn came_back(&mut self, name: &str, since: Timestamp) -> Result<()> {
         let message = format!("'{name}' is back: its jobs go again.");
         let key = format!("{BACK}{}:{name}", since.as_millis());
         let notice = notice(key, "destination_recovered", self.engine.now(), message);
-        let rules = self.rules_on(NoticeOn::DestinationRecovered);
-        self.deliver(&notice, &rules, false, |_| notice.message.clone()).await
-    }
-
-    fn rules_on(&self, on: NoticeOn) -> Vec<Rule> {
-        self.rules.iter().filter(|rule| rule.on.contains(&on)).cloned().collect()
+        let rules = self.rules_on(NoticeOn::DestinationRecovered, |_| true);
+        self.deliver(&notice, None, &rules, |_| notice.message.clone()).await
     }
 }
 

@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
-use super::Notifier;
-use crate::config::{Notice as Rule, NoticeOn};
+use super::scope::Scope;
+use super::{Notifier, Rule};
+use crate::config::{NoticeOn, NoticeTo};
 
 /// Fewer attempts than this in a window say nothing about a rate.
 const ATTEMPTS_MIN: u64 = 10;
@@ -23,41 +24,6 @@ const RIGHT_AGAIN: f64 = 0.8;
 const SHELF: &str = "rates";
 /// The longest window that a rule may have.
 const WINDOW_MAX: Duration = days(1);
-
-/// Whose attempts are counted.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Scope {
-    queue: Option<String>,
-    kind: Option<String>,
-}
-
-impl Scope {
-    fn of(rule: &Rule) -> Scope {
-        Scope { queue: rule.queue.clone(), kind: rule.kind.clone() }
-    }
-
-    fn is_everything(&self) -> bool {
-        self.queue.is_none() && self.kind.is_none()
-    }
-
-    fn holds(&self, event: &Event) -> bool {
-        self.queue.as_deref().is_none_or(|queue| *queue == *event.queue)
-            && self.kind.as_deref().is_none_or(|kind| *kind == *event.kind)
-    }
-}
-
-/// As it stands behind "attempts".
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(kind) = &self.kind {
-            write!(f, " of kind {kind}")?;
-        }
-        match &self.queue {
-            Some(queue) => write!(f, " in queue {queue}"),
-            None => Ok(()),
-        }
-    }
-}
 
 /// How many attempts came to what in a minute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,10 +48,14 @@ pub(super) struct Counting {
 }
 
 impl Counting {
-    /// None where every rule is about everything, which the store counts itself.
+    /// None where every rule is about everything, which the store counts itself, and nobody is called.
     pub(super) fn start(engine: &Engine, rules: &[Rule]) -> Option<Counting> {
         let mut scopes: Vec<Scope> =
             rules.iter().filter(|rule| is_about_rates(rule)).map(Scope::of).collect();
+        let is_called = rules.iter().any(|rule| matches!(rule.to, NoticeTo::Webhook { .. }));
+        if is_called && scopes.iter().any(Scope::is_everything) {
+            scopes.push(Scope::of_calls());
+        }
         scopes.retain(|scope| !scope.is_everything());
         scopes.sort();
         scopes.dedup();
@@ -120,7 +90,9 @@ impl Counting {
             _ => return,
         };
         let minute = minute_of(event.at);
-        for (_, minutes) in self.counts.iter_mut().filter(|(scope, _)| scope.holds(event)) {
+        for (_, minutes) in
+            self.counts.iter_mut().filter(|(scope, _)| scope.counts(&event.queue, &event.kind))
+        {
             match minutes.iter_mut().rev().find(|known| known.minute == minute) {
                 Some(known) => {
                     known.failed += failed;
@@ -171,33 +143,39 @@ fn is_about_rates(rule: &Rule) -> bool {
 impl Notifier {
     /// Whether too many attempts fail, or no longer.
     pub(super) async fn rates(&mut self, now: Timestamp) -> Result<()> {
-        let mut groups: BTreeMap<String, Vec<Rule>> = BTreeMap::new();
-        for rule in self.rules.iter().filter(|rule| is_about_rates(rule)) {
+        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for place in self.rules_on(NoticeOn::FailureRate, |_| true) {
+            let rule = &self.rules[place];
             let name = format!("{}%/{}{}", percent(rule.rate), span::format(rule.window), Scope::of(rule));
-            groups.entry(name).or_default().push(rule.clone());
+            groups.entry(name).or_default().push(place);
         }
         let counted = match &mut self.counting {
             Some(counting) => counting.share(&self.engine, now).await?,
             None => Counts::new(),
         };
         for (name, rules) in groups {
-            let (scope, window) = (Scope::of(&rules[0]), rules[0].window);
+            let (scope, window) = (Scope::of(&self.rules[rules[0]]), self.rules[rules[0]].window);
+            let of = |scope: &Scope| Rate::of_counts(&counted, scope, minute_of(now) - minutes_in(window));
             let rate = match scope.is_everything() {
-                true => Rate::of_points(&self.engine.series(Steps::before(now, window, MINUTE)).await?),
-                false => Rate::of_counts(&counted, &scope, minute_of(now) - minutes_in(window)),
+                true => {
+                    let points = self.engine.series(Steps::before(now, window, MINUTE)).await?;
+                    Rate::of_points(&points).without(&of(&Scope::of_calls()))
+                }
+                false => of(&scope),
             };
             self.rate(name, &rules, &rate, now).await?;
         }
         Ok(())
     }
 
-    async fn rate(&self, name: String, rules: &[Rule], rate: &Rate, now: Timestamp) -> Result<()> {
+    async fn rate(&self, name: String, rules: &[usize], rate: &Rate, now: Timestamp) -> Result<()> {
+        let rule = &self.rules[rules[0]];
         let changes = self.rates.get(&name).copied().unwrap_or(0);
         let is_high = changes % 2 == 1;
-        if !rate.has_changed(is_high, rules[0].rate) {
+        if !rate.has_changed(is_high, rule.rate) {
             return Ok(());
         }
-        let (scope, window) = (Scope::of(&rules[0]), span::format(rules[0].window));
+        let (scope, window) = (Scope::of(rule), span::format(rule.window));
         let again = if is_high { "Recovered: " } else { "" };
         let message =
             format!("{again}{} of attempts{scope} failed in the last {window} ({rate}).", rate.shown());
@@ -213,7 +191,7 @@ impl Notifier {
             (Some(text), false) => text.replace("{rate}", &rate.shown()),
             _ => notice.message.clone(),
         };
-        self.deliver(&notice, rules, false, said).await
+        self.deliver(&notice, None, rules, said).await
     }
 }
 
@@ -227,6 +205,14 @@ impl Rate {
     fn of_points(points: &[Point]) -> Rate {
         let count = |of: fn(&Point) -> u64| points.iter().map(of).sum();
         Rate { failed: count(|point| point.failed), succeeded: count(|point| point.succeeded) }
+    }
+
+    /// Without our own calls, which the store counts like any job.
+    fn without(self, calls: &Rate) -> Rate {
+        Rate {
+            failed: self.failed.saturating_sub(calls.failed),
+            succeeded: self.succeeded.saturating_sub(calls.succeeded),
+        }
     }
 
     /// Of what all servers have counted since this minute.
@@ -286,7 +272,8 @@ mod tests {
 
     #[test]
     fn a_scope_adds_up_what_every_server_counted_within_the_window() {
-        let scope = |kind: &str| Scope { queue: None, kind: Some(kind.into()) };
+        let scope =
+            |kind: &str| serde_json::from_value::<Scope>(serde_json::json!({ "kind": kind })).unwrap();
         let minute = |minute, failed| Minute { minute, failed, succeeded: 1 };
         let counts = vec![
             (scope("mail"), vec![minute(10, 100), minute(11, 1)]),

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::client::Answer;
 use crate::ground::{Ground, api, ids};
 
 const UNKNOWN: &str = "019a8f3e-5c1d-7b42-9e6f-3d2a1b0c9d8e";
@@ -10,6 +11,22 @@ const UNKNOWN: &str = "019a8f3e-5c1d-7b42-9e6f-3d2a1b0c9d8e";
 async fn refused(ground: &Ground, path: &str, body: impl Into<bytes::Bytes>) -> (u16, String) {
     let headers = [("content-type", "application/json")];
     ground.client.ask("POST", &api(path), &headers, body.into()).await.refused()
+}
+
+/// What is said about a body, with what to do.
+async fn said(ground: &Ground, path: &str, body: impl Into<bytes::Bytes>) -> String {
+    let headers = [("content-type", "application/json")];
+    words(&ground.client.ask("POST", &api(path), &headers, body.into()).await)
+}
+
+fn words(answer: &Answer) -> String {
+    answer.refused();
+    let refused: Value = serde_json::from_slice(&answer.body).unwrap();
+    format!(
+        "{} / {}",
+        refused["error"]["message"].as_str().unwrap(),
+        refused["error"]["hint"].as_str().unwrap()
+    )
 }
 
 fn invalid() -> (u16, String) {
@@ -40,6 +57,13 @@ async fn a_job_that_is_not_understood_is_refused_and_not_made() {
         json!({ "kind": "mail", "key": "" }),
         json!({ "kind": "mail", "key": long }),
         json!({ "kind": "mail", "onConflict": "overwrite" }),
+        json!({ "kind": "mail", "onConflict": 1 }),
+        json!({ "kind": "mail", "orderingKey": "" }),
+        json!({ "kind": "mail", "destination": "" }),
+        json!({ "kind": "mail", "destination": "a\nb" }),
+        json!({ "kind": "mail", "labels": { "": "x" } }),
+        json!({ "kind": "mail", "labels": ["x"] }),
+        json!({ "kind": "http", "payload": { "url": "https://example.com/", "headers": ["x"] } }),
         json!({ "kind": "mail", "priority": 40_000 }),
         json!({ "kind": "mail", "priority": "high" }),
         json!({ "kind": "mail", "delay": "soon" }),
@@ -67,7 +91,7 @@ async fn a_job_that_is_not_understood_is_refused_and_not_made() {
         json!({ "kind": "http", "payload": { "url": "ftp://example.com/" } }),
         json!({ "kind": "http", "payload": { "url": "http://user:secret@example.com/" } }),
         json!({ "kind": "http", "payload": { "url": "https://example.com/", "method": "BREW IT" } }),
-        json!({ "kind": "command", "payload": { "command": "rm" } }),
+        json!({ "kind": "command", "payload": { "command": "rm", "dryRun": false } }),
     ] {
         assert_eq!(refused(&ground, "/jobs", job.to_string()).await, invalid(), "{job}");
     }
@@ -92,6 +116,114 @@ async fn a_body_that_is_no_json_is_refused_and_nothing_is_made() {
     let huge = r#"{"kind":"mail","payload":1e999}"#;
     assert_eq!(refused(&ground, "/jobs", huge).await, invalid());
     assert_empty(&ground).await;
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
+    let ground = Ground::new().await;
+    for (path, body, problem) in [
+        ("/jobs", json!({ "kind": "x", "key": 17 }), "key is 17; write a string"),
+        ("/jobs", json!({ "kind": "x", "labels": { "a": 1 } }), "labels.a is 1; write a string"),
+        (
+            "/jobs",
+            json!({ "kind": "x", "labels": ["a"] }),
+            r#"labels is a list; write an object {"name": "value"}"#,
+        ),
+        (
+            "/jobs",
+            json!({ "kind": "x", "onConflict": 1 }),
+            "onConflict is 1; write ignore, replace or reject",
+        ),
+        ("/jobs", json!({ "kind": "x", "unknown": 1 }), "unknown is not known; write kind, payload, queue"),
+        ("/jobs", json!({}), "kind is missing"),
+        ("/jobs", json!([]), "the body does not begin with {; send a JSON object"),
+        ("/jobs", json!("mail"), "the body does not begin with {; send a JSON object"),
+        (
+            "/jobs",
+            json!({ "kind": "http", "payload": { "url": "http://a/", "headers": [1] } }),
+            r#"payload.headers is a list; write an object {"name": "value"}"#,
+        ),
+        (
+            "/jobs",
+            json!({ "kind": "http", "payload": { "url": "http://a/", "headers": { "a": 1 } } }),
+            "payload.headers.a is 1; write a string",
+        ),
+        (
+            "/jobs/commands",
+            json!({ "command": "cancel", "dryRun": false, "filter": { "state": 1 } }),
+            "filter.state is 1; write a string",
+        ),
+        ("/jobs/commands", json!({ "command": 1, "all": true }), "command is 1; write cancel, retry,"),
+        (
+            "/jobs/commands",
+            json!({ "command": "cancel", "dryRun": false, "filter": [] }),
+            "filter is a list; write an object",
+        ),
+        (
+            "/workers/lease",
+            json!({ "kinds": ["mail"], "limit": "all" }),
+            r#"limit is "all"; write a whole number from 0 on"#,
+        ),
+        ("/workers/lease", json!({ "kinds": "mail" }), r#"kinds is "mail"; write a list"#),
+        ("/retry", json!({ "taskId": "t", "taskType": "p", "error": 17 }), "error: write a text, such as"),
+    ] {
+        let said = said(&ground, path, body.to_string()).await;
+        assert!(said.contains(problem), "{body}: {said}");
+        assert!(!said.contains("at line"), "{said}");
+    }
+    let entries = ground.post("/jobs/bulk", json!([{ "kind": "x", "key": 17 }])).await.data();
+    let said = entries[0]["error"]["message"].as_str().unwrap();
+    assert_eq!(said, "the entry is not understood: key is 17; write a string");
+    assert_empty(&ground).await;
+}
+
+#[tokio::test]
+async fn a_hint_has_no_names_of_another_language() {
+    let ground = Ground::new().await;
+    ground.enqueue(json!({ "kind": "mail", "key": "k", "delay": "1h" })).await;
+    let taken = json!({ "kind": "mail", "key": "k", "onConflict": "reject" });
+    let late = json!({ "kind": "mail", "startBy": "2001-01-01T00:00:00Z" });
+    for (body, hint) in [(taken, "say ignore or replace"), (late, "a later time to start by")] {
+        let said = said(&ground, "/jobs", body.to_string()).await;
+        assert!(said.contains(hint) && !said.contains('_'), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn who_sends_nothing_is_told_what_to_send() {
+    let ground = Ground::new().await;
+    for (path, least) in [("/jobs", "a JSON object, {} at least"), ("/jobs/bulk", "a JSON list, [] at least")]
+    {
+        for body in ["", " \n"] {
+            let said = said(&ground, path, body).await;
+            assert!(said.starts_with(&format!("the body is empty; send {least}")), "{said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_object_without_fields_may_be_sent_as_php_writes_it() {
+    let ground = Ground::new().await;
+    let payload = json!({ "url": "https://example.com/", "headers": [] });
+    let job = json!({ "kind": "http", "payload": payload, "labels": [], "delay": "1h" });
+    let job = ground.enqueue(job).await;
+    assert_eq!(ground.job(&job).await["labels"], json!({}));
+}
+
+#[tokio::test]
+async fn a_time_whose_plus_is_read_as_a_space_is_refused_with_the_reason() {
+    let ground = Ground::new().await;
+    let answer = ground.client.get(&api("/jobs?from=2026-11-18T10:00:00+02:00")).await;
+    assert!(words(&answer).contains("write + as %2B, or use Z"), "{answer:?}");
+    for good in ["2026-11-18T10:00:00%2B02:00", "2026-11-18T08:00:00Z"] {
+        assert_eq!(ground.client.get(&api(&format!("/jobs?from={good}"))).await.status, 200, "{good}");
+    }
+    let answer = ground.client.get(&api("/jobs?from=yesterday&kind=a+b")).await;
+    assert!(words(&answer).contains("from: \"yesterday\" is not a time"), "{answer:?}");
+    let answer = ground.client.get(&api("/jobs?limit=many")).await;
+    assert!(words(&answer).contains("limit: write a whole number"), "{answer:?}");
+    let far = json!({ "kind": "mail", "runAt": "9999-12-31T23:59:59Z" });
+    assert!(said(&ground, "/jobs", far.to_string()).await.contains("is too far away"));
 }
 
 #[tokio::test]
@@ -192,14 +324,20 @@ async fn other_bodies_are_checked_as_well() {
         (format!("/jobs/{job}/snooze"), json!({ "delay": "1s", "why": "x" })),
         (format!("/jobs/{job}/reschedule"), json!({ "runAt": "noon" })),
         (format!("/jobs/{job}/reschedule"), json!({ "runAt": 17 })),
-        ("/jobs/commands".into(), json!({ "command": "explode", "all": true })),
-        ("/jobs/commands".into(), json!({ "command": "cancel", "filter": { "sate": "waiting" } })),
-        ("/jobs/commands".into(), json!({ "command": "cancel", "filter": { "state": "asleep" } })),
-        ("/jobs/commands".into(), json!({ "command": "cancel", "all": "yes" })),
+        ("/jobs/commands".into(), json!({ "command": "explode", "dryRun": false, "all": true })),
+        (
+            "/jobs/commands".into(),
+            json!({ "command": "cancel", "dryRun": false, "filter": { "sate": "waiting" } }),
+        ),
+        (
+            "/jobs/commands".into(),
+            json!({ "command": "cancel", "dryRun": false, "filter": { "state": "asleep" } }),
+        ),
+        ("/jobs/commands".into(), json!({ "command": "cancel", "dryRun": false, "all": "yes" })),
         ("/jobs/commands".into(), json!(["cancel", {}, true, false])),
         (
             "/jobs/commands".into(),
-            json!({ "command": "cancel", "filter": ["waiting", null, null, null, null, null, null, null, null, null] }),
+            json!({ "command": "cancel", "dryRun": false, "filter": ["waiting", null, null, null, null, null, null, null, null, null] }),
         ),
         ("/jobs/bulk".into(), json!({ "kind": "mail" })),
         ("/retry".into(), json!({ "taskId": "", "taskType": "parse", "error": "timeout" })),

@@ -35,7 +35,7 @@ async fn a_running_job_that_is_cancelled_takes_the_lease_with_it() {
     let lease = ground.lease("mail").await;
     ground.post(&format!("/jobs/{job}/cancel"), json!({})).await.data();
     let late = ground.report(&lease, "complete", json!({})).await;
-    assert_eq!(late.refused(), (409, "RETRY_LEASE_LOST".into()));
+    assert_eq!(late.refused(), (409, "LEASE_LOST".into()));
     assert_eq!(ground.state(&job).await, "cancelled");
 }
 
@@ -92,7 +92,10 @@ async fn a_command_to_many_counts_first_and_touches_only_those_that_match() {
     assert_eq!(ground.post("/jobs/commands", asked).await.data(), json!({ "matching": 3, "more": false }));
     assert_eq!(ground.get("/stats").await["dead"], 4, "a dry run changes nothing");
 
-    let done = ground.post("/jobs/commands", json!({ "command": "redrive", "filter": filter })).await.data();
+    let done = ground
+        .post("/jobs/commands", json!({ "command": "redrive", "filter": filter, "dryRun": false }))
+        .await
+        .data();
     assert_eq!(done, json!({ "matching": 3, "more": false, "done": 3 }));
     assert_eq!((ground.state(&other).await, ground.state(&waiting).await), ("dead".into(), "waiting".into()));
 }
@@ -103,17 +106,23 @@ async fn all_jobs_are_meant_only_if_that_is_said() {
     ground.enqueue(json!({ "kind": "mail" })).await;
     ground.enqueue(json!({ "kind": "sms" })).await;
     for unclear in [
-        json!({ "command": "cancel" }),
-        json!({ "command": "cancel", "filter": {} }),
-        json!({ "command": "cancel", "all": true, "filter": { "kind": "mail" } }),
+        json!({ "command": "cancel", "dryRun": true }),
+        json!({ "command": "cancel", "filter": {}, "dryRun": true }),
+        json!({ "command": "cancel", "all": true, "filter": { "kind": "mail" }, "dryRun": true }),
     ] {
         let answer = ground.post("/jobs/commands", unclear).await;
         assert_eq!(answer.refused(), (422, "RETRY_INVALID".into()));
     }
     assert_eq!(ground.get("/stats").await["waiting"], 2);
-    let done = ground.post("/jobs/commands", json!({ "command": "cancel", "all": true })).await.data();
+    let done = ground
+        .post("/jobs/commands", json!({ "command": "cancel", "all": true, "dryRun": false }))
+        .await
+        .data();
     assert_eq!(done["done"], 2);
-    let done = ground.post("/jobs/commands", json!({ "command": "delete", "all": true })).await.data();
+    let done = ground
+        .post("/jobs/commands", json!({ "command": "delete", "all": true, "dryRun": false }))
+        .await
+        .data();
     assert_eq!(done["done"], 2);
     assert_eq!(ground.get("/jobs").await, json!({ "items": [] }));
 }
@@ -147,7 +156,8 @@ async fn a_command_in_the_background_answers_at_once_and_tells_how_far_it_is() {
     let ground = Ground::new().await;
     waiting(&ground, 2_000).await;
     let other = ground.enqueue(json!({ "kind": "other", "delay": "1d" })).await;
-    let asked = json!({ "command": "cancel", "filter": { "kind": "later" }, "background": true });
+    let asked =
+        json!({ "command": "cancel", "dryRun": false, "filter": { "kind": "later" }, "background": true });
     let begun = ground.post("/jobs/commands", asked).await.data();
     assert_eq!((&begun["matching"], begun.get("done")), (&json!(2_000), None));
     assert_eq!((&begun["operation"]["state"], &begun["operation"]["seen"]), (&json!("running"), &json!(0)));
@@ -171,7 +181,8 @@ async fn a_command_in_the_background_answers_at_once_and_tells_how_far_it_is() {
 async fn an_operation_that_is_stopped_leaves_the_rest_as_it_was() {
     let ground = Ground::new().await;
     waiting(&ground, 6_000).await;
-    let asked = json!({ "command": "cancel", "filter": { "kind": "later" }, "background": true });
+    let asked =
+        json!({ "command": "cancel", "dryRun": false, "filter": { "kind": "later" }, "background": true });
     let operation = id(&ground.post("/jobs/commands", asked).await.data()["operation"]);
     ground.post(&format!("/operations/{operation}/cancel"), json!({})).await.data();
     let end = ended(&ground, &operation).await;
@@ -197,4 +208,40 @@ async fn a_command_to_an_unknown_job_is_not_found() {
         let answer = ground.post(&format!("/jobs/{unknown}/{command}"), body).await;
         assert_eq!(answer.refused(), (404, "RETRY_NOT_FOUND".into()), "{command}");
     }
+}
+
+#[tokio::test]
+async fn many_are_snoozed_rescheduled_and_corrected_by_one_call() {
+    let ground = Ground::new().await;
+    let mine = ground.enqueue(json!({ "kind": "mail", "delay": "1h" })).await;
+    let other = ground.enqueue(json!({ "kind": "sms", "delay": "1h" })).await;
+    ground.dead("mail", "no such address").await;
+    let due = |job: Value| millis(&job["dueAt"]);
+    let before = due(ground.job(&mine).await);
+    let command = |command: &str, name: &str, value: Value| json!({ "command": command, "filter": { "kind": "mail" }, "dryRun": false, name: value });
+
+    let done = ground.post("/jobs/commands", command("snooze", "delay", json!("2h"))).await.data();
+    assert_eq!(done, json!({ "matching": 1, "more": false, "done": 1 }), "the dead one is not counted");
+    assert!(due(ground.job(&mine).await) >= before + 3_600_000);
+    let at = "2027-03-01T12:00:00Z";
+    ground.post("/jobs/commands", command("reschedule", "runAt", json!(at))).await.data();
+    assert_eq!(due(ground.job(&mine).await), millis(&json!(at)));
+    let edit = json!({ "policy": "media", "payload": { "to": "ada" } });
+    let done = ground.post("/jobs/commands", command("edit", "edit", edit.clone())).await.data();
+    assert_eq!(done["done"], 2, "a dead one can be corrected too");
+    let found = ground.job(&mine).await;
+    assert_eq!((&found["payload"], found["edits"].as_array().unwrap().len()), (&json!({ "to": "ada" }), 1));
+    assert_eq!(ground.job(&other).await["edits"], json!([]));
+
+    for unclear in [
+        command("snooze", "runAt", json!(at)),
+        command("cancel", "delay", json!("1h")),
+        command("reschedule", "edit", edit.clone()),
+        json!({ "command": "edit", "all": true, "dryRun": false, "edit": edit }),
+        json!({ "command": "cancel", "filter": { "kind": "mail" } }),
+    ] {
+        let answer = ground.post("/jobs/commands", unclear).await;
+        assert_eq!(answer.refused(), (422, "RETRY_INVALID".into()));
+    }
+    assert_eq!(ground.state(&mine).await, "waiting");
 }

@@ -58,3 +58,30 @@ async fn an_explanation_says_why_a_job_waits_and_until_when() {
     ground.post(&format!("/jobs/{job}/cancel"), json!({})).await.data();
     assert!(ground.get(&path).await["summary"].as_str().unwrap().starts_with("cancelled"));
 }
+
+#[tokio::test]
+async fn a_due_job_that_only_a_worker_runs_says_so_and_nothing_is_foretold_of_the_past() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "htpp", "runAt": "2020-01-01T00:00:00Z" })).await;
+    let said = ground.get(&format!("/jobs/{job}/explain")).await;
+    let summary = said["summary"].as_str().unwrap();
+    assert!(summary.ends_with("it starts when a worker leases jobs of the kind \"htpp\""), "{said}");
+    assert_eq!(said["next"][0]["in"], "0s", "{said}");
+
+    let dead = ground.dead("mail", "no such address").await;
+    let said = ground.get(&format!("/jobs/{dead}/explain")).await;
+    assert_eq!(said["next"], json!([]), "{said}");
+}
+
+#[tokio::test]
+async fn a_job_whose_last_retry_has_failed_has_made_no_more_than_it_may() {
+    let ground = Ground::new().await;
+    let policy = json!({ "backoff": { "kind": "immediate" }, "maxRetries": 1 });
+    let job = ground.enqueue(json!({ "kind": "mail", "policy": policy })).await;
+    for _ in 0..2 {
+        let lease = ground.lease("mail").await;
+        ground.report(&lease, "fail", json!({ "message": "timeout" })).await.data();
+    }
+    let said = ground.get(&format!("/jobs/{job}/explain")).await;
+    assert_eq!((&said["state"], &said["retry"]), (&json!("dead"), &json!("retry 1 of 1")));
+}

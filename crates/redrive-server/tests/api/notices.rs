@@ -43,7 +43,7 @@ async fn an_operation_that_finished_after_all_is_told_and_one_that_never_failed_
         ground.report(&lease, "complete", json!({})).await.data();
     }
     let notice = stream.next_of("notice").await.data;
-    assert_eq!(notice["message"], "Operation 'mail' completed after 1 retries.");
+    assert_eq!(notice["message"], "Operation 'mail' completed after 1 retry.");
     assert_eq!(ground.get("/notices").await.as_array().unwrap().len(), 1);
 }
 
@@ -68,6 +68,8 @@ async fn a_webhook_is_a_signed_job_of_its_own_and_its_own_failure_calls_nobody()
     let body: Value = serde_json::from_slice(&asked[0].body).unwrap();
     assert_eq!((&body["type"], &body["data"]["job"]), (&json!("redrive.dead"), &json!(id)));
     assert_eq!(body["data"]["message"], "sms: no such number");
+    assert_eq!((&body["data"]["kind"], &body["data"]["queue"]), (&json!("sms"), &json!("default")));
+    assert_eq!(body["data"]["log"], format!("/api/v1/jobs/{id}"));
     assert_eq!(ground.get("/jobs?kind=http").await["items"].as_array().unwrap().len(), 1);
 }
 
@@ -94,6 +96,33 @@ async fn a_failure_rate_is_told_when_it_is_too_high_and_when_it_is_right_again()
     let right = stream.next_of("notice").await.data;
     assert_eq!(right["what"], "failure_rate_recovered", "{right}");
     assert_eq!(right["message"], "Recovered: 38.5 % of attempts failed in the last 1d (10 of 26).");
+}
+
+#[tokio::test]
+async fn a_failure_rate_is_not_made_smaller_by_the_calls_that_tell_of_failures() {
+    let target = Target::start(|_, _| answer(204, "", "")).await;
+    let settings = format!(
+        "[egress]\nallow = [\"127.0.0.0/8\"]\n[[notify]]\non = [\"dead\"]\nto = {{ webhook = \"{}\" }}\n\
+         [[notify]]\non = [\"failure_rate\"]\nto = \"log\"\nrate = \"60%\"\nwindow = \"1d\"\n",
+        target.url("/hook")
+    );
+    let ground = Ground::with(&settings).await;
+    let mut stream = Stream::open(&ground, None).await;
+    for _ in 0..9 {
+        ground.dead("sms", "no such number").await;
+    }
+    for _ in 0..9 {
+        stream.next_of("notice").await;
+    }
+    let calls = ground.get("/jobs?kind=http").await;
+    for call in calls["items"].as_array().unwrap() {
+        let done = ground.get(&format!("/jobs/{}?wait=30s", call["id"].as_str().unwrap())).await;
+        assert_eq!(done["state"], "succeeded");
+    }
+    ground.enqueue(json!({ "kind": "mail", "policy": attempts(4) })).await;
+    fail(&ground, "mail").await;
+    let high = stream.next_of("notice").await.data;
+    assert_eq!(high["message"], "100 % of attempts failed in the last 1d (10 of 10).", "{high}");
 }
 
 /// Completes so many jobs of a kind.

@@ -55,7 +55,7 @@ async fn every_change_leaves_one_line_that_says_who_did_what_to_what() {
     let cancelled = ground.post(&format!("/jobs/{id}/cancel"), json!({})).await;
     assert_eq!(ground.post(&format!("/jobs/{id}/retry"), json!({})).await.refused().0, 409);
     ground.post("/queues/default/pause", json!({})).await.data();
-    let bulk = json!({ "command": "cancel", "filter": { "kind": "mail" } });
+    let bulk = json!({ "command": "cancel", "filter": { "kind": "mail" }, "dryRun": false });
     ground.post("/jobs/commands", bulk).await.data();
     let dry = json!({ "command": "cancel", "all": true, "dryRun": true });
     ground.post("/jobs/commands", dry).await.data();

@@ -226,3 +226,31 @@ async fn a_full_queue_takes_nothing_more() {
     assert_eq!((answer.status, &body["error"]["code"]), (503, &json!("RETRY_QUEUE_FULL")));
     assert_eq!(tasks(&ground.get("/retry/pending").await).len(), 2);
 }
+
+#[tokio::test]
+async fn a_retry_is_looked_at_as_closely_as_a_job() {
+    let ground = Ground::new().await;
+    let retry = |kind: &str, payload: Value| json!({ "taskId": "a", "taskType": kind, "payload": payload, "error": "TIMEOUT: no answer" });
+    for (kind, payload) in [("http", json!({ "nonsense": 1 })), ("command", json!({ "name": "pack" }))] {
+        let answer = ground.post("/retry", retry(kind, payload)).await;
+        assert_eq!(answer.refused(), (422, "RETRY_INVALID".into()), "{kind}");
+    }
+    let large = ground.post("/retry", retry("mail", json!("x".repeat(300_000)))).await;
+    assert_eq!(large.refused(), (413, "RETRY_TOO_LARGE".into()));
+    let call = json!({ "url": "https://api.example.org/a" });
+    let queued = ground.post("/retry", retry("http", call)).await.data();
+    assert_eq!(ground.job(&id(&queued)).await["destination"], "api.example.org");
+}
+
+#[tokio::test]
+async fn what_its_destination_asked_to_wait_is_pending_too() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail", "destination": "api.x" })).await;
+    let lease = ground.lease("mail").await;
+    let failed = json!({ "message": "slow down", "status": 429, "retryAfter": "10m" });
+    ground.report(&lease, "fail", failed).await.data();
+    let found = ground.job(&job).await;
+    assert_eq!((&found["failures"], &found["reason"]), (&json!(0), &json!("held")), "{found}");
+    let pending = ground.get("/retry/pending").await;
+    assert_eq!(pending["items"][0]["id"], json!(job), "{pending}");
+}

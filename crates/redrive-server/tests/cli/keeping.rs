@@ -1,7 +1,9 @@
 //! Copies, what comes back of them, holding, correcting, and the schema.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redrive::{Engine, Filter, Json, NewJob, Page, SqliteStore, StateName};
@@ -96,6 +98,7 @@ fn a_restored_store_runs_nothing_on_a_server_until_it_is_let_go_on() {
     ground.run(&["backup", "copy.db", "--store", &store]).good();
     let back = format!("sqlite:{}", ground.path("back.db").display());
     ground.run(&["restore", "copy.db", "--store", &back]).good();
+    assert!(says_that_it_is_held(&ground, &back));
     let server = ground.serve(&back, &[]);
     let place = ["--server", server.url()];
     let stats = |place: &[&str]| ground.run(&[&["stats", "--json"], place].concat()).json();
@@ -106,6 +109,18 @@ fn a_restored_store_runs_nothing_on_a_server_until_it_is_let_go_on() {
     assert_eq!(stats(&place)["held"], true);
     assert!(ground.run(&[&["jobs", "show", id.trim()], &place[..]].concat()).good().contains("mail"));
     server.stop();
+    assert!(!says_that_it_is_held(&ground, &store));
+}
+
+/// Whether a server says so before it serves.
+fn says_that_it_is_held(ground: &Ground, store: &str) -> bool {
+    let words = ["serve", "--listen", "127.0.0.1:0", "--store", store];
+    let mut server = ground.command(&words).stderr(Stdio::piped()).spawn().unwrap();
+    let log = BufReader::new(server.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let before: Vec<String> = log.take_while(|line| !line.contains("Serving")).collect();
+    server.kill().unwrap();
+    server.wait().unwrap();
+    before.iter().any(|line| line.contains("Held: nothing runs until `redrive resume`"))
 }
 
 #[test]

@@ -54,16 +54,10 @@ async fn every_hostile_answer_has_a_name_and_ends_in_time() {
             Reply::SayAndDrip(String::new(), "HTTP/1.1 103 Wait\r\n\r\n", ms(1)),
             TimedOutSent,
         ),
-        ("never ends", Reply::SayAndFlood(format!("{OK}\r\n"), "flood"), TooLarge),
         (
-            "never ends in chunks",
-            Reply::SayAndFlood(format!("{OK}transfer-encoding: chunked\r\n\r\n"), "5\r\nflood\r\n"),
-            TooLarge,
-        ),
-        (
-            "announces too much",
+            "announces much and hangs",
             Reply::SayAndHang(format!("{OK}content-length: 10000000000\r\n\r\n")),
-            TooLarge,
+            TimedOutSent,
         ),
         ("has a huge header", Reply::SayAndHang(huge_header), TooLarge),
         ("has headers without end", Reply::SayAndFlood(OK.to_owned(), "x-flood: 1\r\n"), TooLarge),
@@ -144,8 +138,31 @@ async fn the_largest_answer_that_may_be_read_is_read() {
     let most = "x".repeat(READ_BYTES_MAX);
     let response = against(answer(200, "", &most)).await.unwrap();
     assert_eq!((response.body.len(), response.truncated), (READ_BYTES_MAX, false));
-    let error = against(answer(200, "", &format!("{most}x"))).await.unwrap_err();
-    assert_eq!(error.kind(), EgressErrorKind::TooLarge);
+    let response = against(answer(200, "", &format!("{most}x"))).await.unwrap();
+    assert_eq!((response.body.len(), response.truncated), (READ_BYTES_MAX, true));
+}
+
+#[tokio::test]
+async fn of_a_success_without_end_the_beginning_is_read() {
+    for reply in [
+        Reply::SayAndFlood(format!("{OK}\r\n"), "flood"),
+        Reply::SayAndFlood(format!("{OK}transfer-encoding: chunked\r\n\r\n"), "5\r\nflood\r\n"),
+        Reply::SayAndFlood(format!("{OK}content-length: 10000000000\r\n\r\n"), "flood"),
+    ] {
+        let response = against(reply).await.unwrap();
+        assert_eq!((response.status.as_u16(), response.truncated), (200, true));
+        assert_eq!((response.body.len(), &response.body[..10]), (READ_BYTES_MAX, &b"floodflood"[..]));
+    }
+}
+
+#[tokio::test]
+async fn a_connection_on_which_something_was_left_is_not_used_again() {
+    let target =
+        Target::start(|n, _| answer(200, "", &"x".repeat(if n == 0 { READ_BYTES_MAX + 1 } else { 1 }))).await;
+    let egress = opened(&["127.0.0.1"]);
+    assert!(get(&egress, &target.url("/")).await.unwrap().truncated);
+    assert!(!get(&egress, &target.url("/")).await.unwrap().truncated);
+    assert_eq!((target.connections(), target.asked().len()), (2, 2));
 }
 
 #[tokio::test]

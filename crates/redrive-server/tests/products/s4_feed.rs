@@ -246,7 +246,7 @@ async fn dead_letters_are_counted_by_their_error_and_brought_back_when_it_is_men
     let counts: Vec<&Value> = groups.as_array().unwrap().iter().map(|group| &group["count"]).collect();
     assert_eq!(counts, [&json!(3), &json!(1)], "{groups}");
     ground.web.mend();
-    let all = json!({ "command": "redrive", "filter": { "state": "dead" } });
+    let all = json!({ "command": "redrive", "dryRun": false, "filter": { "state": "dead" } });
     assert_eq!(ground.client.post("/api/v1/jobs/commands", &all).await.data()["done"], 4);
     let dead =
         ground.feed.engine().list(&redrive::Filter::default(), redrive::Page::default()).await.unwrap();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::ground::{Ground, id, millis};
 
 fn lost() -> (u16, String) {
-    (409, "RETRY_LEASE_LOST".into())
+    (409, "LEASE_LOST".into())
 }
 
 fn text(value: &Value) -> String {
@@ -209,4 +209,16 @@ async fn a_heartbeat_keeps_everything_and_says_what_was_taken_away() {
     assert_eq!(waited["jobs"], json!([]));
     let left = leased["jobs"].as_array().unwrap().iter().find(|job| job["id"] != json!(taken)).unwrap();
     ground.report(&text(&left["lease"]), "complete", json!({})).await.data();
+}
+
+#[tokio::test]
+async fn an_output_that_is_too_large_is_refused_and_the_lease_stays() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    let lease = ground.lease("mail").await;
+    let large = ground.report(&lease, "complete", json!({ "output": "x".repeat(70_000) })).await;
+    assert_eq!(large.refused(), (413, "RETRY_TOO_LARGE".into()));
+    assert_eq!(ground.state(&job).await, "running");
+    ground.report(&lease, "complete", json!({ "output": "at /outputs/17" })).await.data();
+    assert_eq!(ground.state(&job).await, "succeeded");
 }

@@ -128,7 +128,7 @@ impl World {
                 *ledger.accepted.entry(id(job)).or_default() += 1;
                 ledger.across += usize::from(to != from);
             } else {
-                assert_eq!(answer.refused(), (409, "RETRY_LEASE_LOST".into()));
+                assert_eq!(answer.refused(), (409, "LEASE_LOST".into()));
                 assert!(was_unheard, "a lease that was held was lost: {job}");
                 ledger.unheard.insert(id(job));
             }

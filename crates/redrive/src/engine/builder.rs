@@ -43,7 +43,7 @@ impl Builder {
             store,
             rng: Rng::from_os(),
             queues: BTreeMap::from([(DEFAULT_QUEUE.into(), Queue::new(DEFAULT_QUEUE))]),
-            handlers: Registry::default(),
+            handlers: Registry::new(),
             lease: Duration::from_secs(30),
             grace: Duration::from_secs(30),
             retention: Retention::default(),

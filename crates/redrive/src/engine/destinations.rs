@@ -221,7 +221,8 @@ impl Inner {
             (Ending::Succeeded, _) => Seen::Well,
             (Ending::Failed, Some(failure)) if failure.code.as_deref() == Some("PANIC") => return None,
             (Ending::Failed, Some(failure)) => {
-                match (job.policy.classify(failure).class, failure.retry_after) {
+                let asked = failure.retry_after.and_then(|wait| job.policy.heeded(wait));
+                match (job.policy.classify(failure).class, asked) {
                     (Class::Permanent, _) => Seen::Well,
                     // Without a credential of its own it is this job that was refused, and not the destination's key.
                     (Class::NeedsAuth, _) if destination.contains('#') => Seen::Refusal,

@@ -34,10 +34,13 @@ where
 pub(super) type Attempting = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 type Runner = Box<dyn Fn(Context) -> Attempting + Send + Sync>;
 
+/// Under which kind everything is counted that is run elsewhere: such kinds are as many as somebody makes up.
+const ELSEWHERE: &str = "(workers)";
+
 /// Which kinds are known, and what runs them.
-#[derive(Default)]
 pub(super) struct Registry {
     runners: BTreeMap<&'static str, Known>,
+    elsewhere: Meters,
     produced: BTreeSet<&'static str>,
     produces_any: bool,
 }
@@ -48,6 +51,11 @@ pub(super) struct Known {
 }
 
 impl Registry {
+    pub(super) fn new() -> Registry {
+        let (runners, produced) = (BTreeMap::new(), BTreeSet::new());
+        Registry { runners, elsewhere: Meters::of(ELSEWHERE), produced, produces_any: false }
+    }
+
     /// Whether the kind was free.
     pub(super) fn add<P: Payload>(&mut self, handler: impl Handler<P>) -> bool {
         let handler = Arc::new(handler);
@@ -91,6 +99,11 @@ impl Registry {
 
     pub(super) fn get(&self, kind: &str) -> Option<&Known> {
         self.runners.get(kind)
+    }
+
+    /// Where attempts of a kind are counted.
+    pub(super) fn meters(&self, kind: &str) -> &Meters {
+        self.runners.get(kind).map_or(&self.elsewhere, |known| &known.meters)
     }
 }
 

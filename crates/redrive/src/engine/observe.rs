@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::{Counter, Histogram, counter, histogram};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::Inner;
 use crate::clock::Timestamp;
@@ -59,7 +59,8 @@ pub enum Happening {
         due_at: Timestamp,
         /// Failures that count against it by now. Where its destination was at fault, there is none more.
         failures: u32,
-        /// Why it failed.
+        /// Why it failed. Written without its detail: not everybody who is told may read that.
+        #[serde(serialize_with = "without_detail")]
         failure: Option<Failure>,
     },
     /// It needs a person.
@@ -68,7 +69,8 @@ pub enum Happening {
         attempt: u32,
         /// What ended it.
         why: GiveUp,
-        /// The last failure.
+        /// The last failure, written likewise.
+        #[serde(serialize_with = "without_detail")]
         failure: Option<Failure>,
     },
     /// It waits for a reason that is not a failure of its own.
@@ -102,6 +104,11 @@ pub enum Happening {
     Edited,
 }
 
+fn without_detail<S: Serializer>(failure: &Option<Failure>, serializer: S) -> Result<S::Ok, S::Error> {
+    let failure = failure.clone().map(|failure| Failure { detail: None, ..failure });
+    failure.serialize(serializer)
+}
+
 /// Counters of one kind, looked up once. The recorder must be installed before the engine is built.
 pub(super) struct Meters {
     succeeded: Counter,
@@ -123,6 +130,13 @@ impl Meters {
             dead: counter!("redrive_dead_total", "kind" => kind),
             duration: histogram!("redrive_attempt_duration_seconds", "kind" => kind),
             lag: histogram!("redrive_schedule_lag_seconds", "kind" => kind),
+        }
+    }
+
+    /// A job begins, so long after it was due.
+    fn late(&self, job: &Job, now: Timestamp) {
+        if let State::Waiting { due_at, .. } = job.state {
+            self.lag.record(now.since(due_at));
         }
     }
 
@@ -195,15 +209,14 @@ impl Inner {
     }
 
     pub(super) fn started(&self, job: &Job, meters: &Meters, now: Timestamp) {
-        if let State::Waiting { due_at, .. } = job.state {
-            meters.lag.record(now.since(due_at));
-        }
+        meters.late(job, now);
         tracing::debug!(job_id = %job.id, kind = %job.kind, attempt = job.attempt(), "Attempt started");
         self.send_of(now, job, || Happening::Started { attempt: job.attempt() });
     }
 
     /// A worker elsewhere begins.
     pub(super) fn leased(&self, job: &Job, now: Timestamp) {
+        self.handlers.meters(&job.kind).late(job, now);
         tracing::debug!(job_id = %job.id, kind = %job.kind, attempt = job.attempt(), "Leased to a worker");
         self.send_of(now, job, || Happening::Started { attempt: job.attempt() });
     }
@@ -211,9 +224,9 @@ impl Inner {
     pub(super) fn settled(&self, settlements: &[Settlement], answers: &[Settled]) {
         let told = self.events.receiver_count() > 0;
         for (settlement, answer) in settlements.iter().zip(answers) {
-            let meters = self.handlers.get(&settlement.job.kind).map(|known| &known.meters);
+            let meters = self.handlers.meters(&settlement.job.kind);
             if *answer == Settled::Refused {
-                meters.inspect(|meters| meters.refused(settlement));
+                meters.refused(settlement);
                 let Settlement { job, lease, .. } = settlement;
                 tracing::debug!(
                     job_id = %job.id, attempt = lease.attempt + 1,
@@ -224,7 +237,7 @@ impl Inner {
                 });
                 continue;
             }
-            meters.inspect(|meters| meters.settled(settlement));
+            meters.settled(settlement);
             log(settlement);
             if told {
                 self.send_of(settlement.ended_at, &settlement.job, || happening(settlement));

@@ -7,7 +7,7 @@ use super::Engine;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::gate::Change;
-use crate::job::{AttemptRecord, Job, JobId};
+use crate::job::{AttemptRecord, Job, JobId, NewJob};
 use crate::machine::Command;
 use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps};
 use crate::policy::Origin;
@@ -57,6 +57,20 @@ impl Engine {
     pub async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
         let tried = jobs.iter().filter(|job| job.ledger.attempt > 0 || job.origin == Origin::External);
         self.inner().store.last_failed(&tried.cloned().collect::<Vec<_>>()).await
+    }
+
+    /// Whether this engine runs jobs of a kind itself. Others may be run by another process, or by a worker.
+    pub fn runs(&self, kind: &str) -> bool {
+        self.inner().handlers.get(kind).is_some()
+    }
+
+    /// Whether a job would be taken, as far as that is known before its key and the room in its queue are looked at.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it.
+    pub fn check(&self, job: &NewJob) -> Result<()> {
+        self.inner().admit(job.clone()).map(drop)
     }
 
     /// Writes an entry of the audit log, or what came of one that is there.

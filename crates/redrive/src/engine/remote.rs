@@ -1,6 +1,7 @@
 //! Workers elsewhere: they lease jobs through an engine, and report to any engine of the same store. Nothing of a worker
 //! is kept in the process, so it may be gone and come back between a lease and its report.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,6 +43,17 @@ impl Engine {
 
     /// Leases jobs to a worker, as soon as there are some.
     pub async fn lease(&self, asked: &Lending) -> Result<Vec<(Lease, Job)>> {
+        self.lease_unless(asked, std::future::pending()).await
+    }
+
+    /// The same, but waits no longer when `enough` resolves. To drop a lease instead would leave its jobs with a worker that
+    /// does not know of them.
+    pub async fn lease_unless(
+        &self,
+        asked: &Lending,
+        enough: impl Future<Output = ()>,
+    ) -> Result<Vec<(Lease, Job)>> {
+        let mut enough = pin!(enough);
         let wants = self.wants(asked)?;
         let until = self.inner.clock.now() + asked.wait;
         let mut changes = self.inner.store.changes();
@@ -57,6 +69,7 @@ impl Engine {
             tokio::select! { biased;
                 Ok(()) = changes.changed() => {}
                 () = self.inner.clock.sleep_until(due.min(until)) => {}
+                () = &mut enough => return Ok(Vec::new()),
             }
         }
     }

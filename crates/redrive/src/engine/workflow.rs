@@ -377,6 +377,7 @@ async fn failure_of(inner: &Inner, node: &str, ended: &Ended) -> Result<Failure>
     let why = last.as_ref().map_or("it ran out of time", |failure| failure.message.as_str());
     let mut failure = Failure::retry(format!("node {node:?} is dead: {why}"));
     failure.status = last.as_ref().and_then(|failure| failure.status);
+    failure.detail = last.as_ref().and_then(|failure| failure.detail.clone());
     Ok(failure.code(last.and_then(|failure| failure.code).unwrap_or_else(|| NODE_FAILED.into())))
 }
 

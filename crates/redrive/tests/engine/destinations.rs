@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use redrive::{
     Attempt, Builder, Clock, Ending, Engine, Failure, Limits, NewJob, Phase, Policy, Queue, Rate, Reason,
-    State, StateName, Timestamp, Why, Word, millis, mins, secs,
+    State, StateName, Timestamp, Why, Word, hours, millis, mins, secs,
 };
 
 use super::kit::{Diary, Task, detail, paused, start, task};
@@ -364,5 +364,24 @@ async fn limits_can_be_set_while_it_runs_and_bad_ones_are_refused() {
     let both = Limits { rate: Some(Rate::per_second(1)), ..slow };
     let error = engine.limit("a.*.b", Some(both)).await.unwrap_err().to_string();
     assert!(error.contains("not a pattern") && error.contains("min_gap"), "{error}");
+    running.stop().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_destination_is_left_alone_no_longer_than_the_policy_heeds_what_it_asks_for() {
+    let (builder, _, door) = with_door(millis(10));
+    let engine = builder.queue(Queue::new("default").concurrency(1)).build().unwrap();
+    door.answers(Err(Failure::retry_after(hours(1), "429")));
+    let mut policy = Policy::fixed(secs(1)).retries(9);
+    policy.retry_after.max = secs(5);
+    let running = start(&engine);
+    let job = engine.enqueue(call("first").policy(policy)).await.unwrap();
+    tokio::time::sleep(millis(100)).await;
+    door.answers(Ok(()));
+    tokio::time::sleep(secs(10)).await;
+    let times = door.times();
+    assert_eq!(times.len(), 2, "{times:?}");
+    assert!(times[1].since(times[0]) >= secs(5), "{times:?}");
+    assert_eq!(detail(&engine, job.id).await.job.state.name(), StateName::Succeeded);
     running.stop().await.unwrap();
 }

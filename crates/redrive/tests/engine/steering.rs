@@ -91,7 +91,7 @@ async fn retry_now_runs_a_waiting_job_at_once_and_wakes_the_loop() {
     let succeeded = detail(&engine, job.id).await.job;
     assert_eq!(succeeded.state, State::Succeeded { at: begin + hours(1) });
     let refused = engine.retry_now(job.id).await.unwrap_err();
-    assert!(refused.to_string().contains("redrive it to bring it back"), "{refused}");
+    assert!(refused.to_string().contains("it has succeeded"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -28,7 +28,8 @@ pub(crate) struct ExecutionForm {
     #[schema(value_type = Value)]
     input: Option<Box<RawValue>>,
     /// For people and filters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::reading::fields")]
+    #[schema(value_type = super::super::schemas::Labels)]
     labels: BTreeMap<String, String>,
 }
 
@@ -38,7 +39,7 @@ pub(crate) struct ExecutionForm {
 pub(crate) struct WorkflowForm {
     nodes: Vec<NodeForm>,
     /// Whether and when a failed execution is started anew, as in a node's `config.retry`; not at all if not given.
-    #[schema(value_type = Option<Value>)]
+    #[schema(value_type = Option<super::super::schemas::RetryBlock>)]
     retry: Option<Value>,
     /// The queue of the execution's own job; `default` if not given.
     queue: Option<String>,
@@ -64,7 +65,7 @@ pub(crate) struct NodeForm {
     #[schema(value_type = Option<Value>)]
     config: Option<Value>,
     /// The name of a preset or of a configured policy, or a policy, instead of `config.retry`.
-    #[schema(value_type = Option<Value>)]
+    #[schema(value_type = Option<super::super::schemas::PolicyForm>)]
     policy: Option<Value>,
     /// Into this queue; `default` if not given.
     queue: Option<String>,
@@ -74,7 +75,8 @@ pub(crate) struct NodeForm {
     /// How long one attempt may take.
     timeout: Option<Span>,
     /// For people and filters.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "crate::reading::fields")]
+    #[schema(value_type = super::super::schemas::Labels)]
     labels: BTreeMap<String, String>,
 }
 

@@ -138,7 +138,7 @@ impl NodeCounts {
 }
 
 impl ExecutionPageView {
-    pub(super) fn of(known: &ExecutionDetail) -> ExecutionPageView {
+    pub(super) fn of(known: &ExecutionDetail, who: &Who) -> ExecutionPageView {
         let ExecutionDetail { detail, execution, nodes, retried_by } = known;
         let (job, counts) = (&detail.job, NodeCounts::of(nodes));
         let begun =
@@ -164,14 +164,14 @@ impl ExecutionPageView {
             retry: execution.retry,
             retry_of: execution.retry_of,
             retried_by: *retried_by,
-            last_error: last_error(&detail.attempts),
+            last_error: last_error(&detail.attempts, who),
         }
     }
 }
 
 impl ExecutionView {
     pub(super) fn of(known: ExecutionDetail, errors: &BTreeMap<JobId, String>, who: &Who) -> ExecutionView {
-        let execution = ExecutionPageView::of(&known);
+        let execution = ExecutionPageView::of(&known, who);
         let ExecutionDetail { detail, execution: made_of, nodes, .. } = known;
         let shown = who.may(&Scope::ReadPayload);
         let ids = made_of.node_jobs(detail.job.id);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use redrive::{mins, span};
+use redrive::{secs, span};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub struct CommandEntry {
     /// The folder it runs in, by its full path; the server's if none is given.
     #[serde(default)]
     pub cwd: Option<PathBuf>,
-    /// When it is killed. Default 5 minutes.
+    /// When it is killed. Default 60 seconds.
     #[serde(with = "span::text", default = "timeout_default")]
     pub timeout: Duration,
     /// Exit codes after which trying again is no use. All others but 0 are tried again.
@@ -37,7 +37,7 @@ pub struct CommandEntry {
 }
 
 fn timeout_default() -> Duration {
-    mins(5)
+    secs(60)
 }
 
 impl CommandEntry {

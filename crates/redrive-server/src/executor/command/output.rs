@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::task::JoinHandle;
 
+use crate::redact::redact;
+
 /// How much of each stream is held.
 const HELD_BYTES_MAX: usize = 64 * 1024;
 /// How much of each is kept with the job: a job's output has 64 KiB, and a byte may become six in JSON.
@@ -77,9 +79,11 @@ impl Held {
         }
     }
 
-    /// The last that was said, on one line.
+    /// The last that was said, on one line and without secrets.
     pub(super) fn last(&self, chars: usize) -> String {
         let text = self.text();
+        // Before anything is cut off: a secret is known by what stands before it.
+        let text = redact(&text);
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         let skip = line.chars().count().saturating_sub(chars);
         line.chars().skip(skip).collect()
@@ -102,6 +106,16 @@ mod tests {
         assert_eq!(held.kept()["truncated"], true);
         assert!(held.kept()["end"].as_str().unwrap().ends_with("line 99999 ü\n"));
         assert!(held.last(14).ends_with("line 99999 ü"));
+    }
+
+    #[test]
+    fn the_last_words_hold_no_secret_wherever_they_begin() {
+        let mut held = Held::default();
+        held.push(b"cannot log in with password=hunter2hunter2 to db\n");
+        let last = "cannot log in with password=*** to db";
+        for chars in 1..=last.len() {
+            assert_eq!(held.last(chars), last[last.len() - chars..]);
+        }
     }
 
     #[test]

@@ -8,7 +8,8 @@ use redrive::{Failure, IntoOutcome as _, Outcome, Output, Timestamp, secs, span}
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::egress::{EgressError, EgressErrorKind, KEPT_BYTES_MAX, Response};
+use crate::egress::{EgressError, EgressErrorKind, KEPT_BYTES_MAX, READ_BYTES_MAX, Response};
+use crate::redact::redact;
 
 /// The headers of an answer that are kept: what it is, where the thing now lives, and how to ask about it.
 static KEPT_HEADERS: [HeaderName; 8] = [
@@ -23,8 +24,11 @@ static KEPT_HEADERS: [HeaderName; 8] = [
 ];
 /// How much of each.
 const KEPT_HEADER_BYTES_MAX: usize = 512;
-/// How much of a refusal's text is quoted in the message of a failure.
+/// How much of a refusal's text is quoted in a failure.
 const QUOTED_CHARS_MAX: usize = 300;
+
+/// The code of an answer that is larger than may be read.
+const RESPONSE_TOO_LARGE: &str = "RESPONSE_TOO_LARGE";
 
 /// Done, with what is kept of the answer.
 pub(super) fn done(response: &Response, source: Option<&str>) -> Outcome {
@@ -94,18 +98,16 @@ fn kept_body(response: &Response) -> (Value, bool) {
     (text.into(), body.len() > KEPT_BYTES_MAX)
 }
 
-/// The failure that a status is.
+/// The failure that a status is. What the far side wrote is its detail: not everybody who may see a job may read answers.
 pub(crate) fn refused(host: &str, response: &Response, now: Timestamp) -> Failure {
     let status = response.status.as_u16();
-    let said = quoted(response);
-    let message = match response.status.is_redirection() {
-        true => format!(
-            "{host} answered {status} and points elsewhere; write that URL, or \"followRedirects\": true"
-        ),
-        false if said.is_empty() => format!("{host} answered {status}"),
-        false => format!("{host} answered {status}: {said}"),
+    let mut failure = match response.status.is_redirection() {
+        true => {
+            let hint = "write that URL, or \"followRedirects\": true";
+            Failure::from_status(status, format!("{host} answered {status} and points elsewhere; {hint}"))
+        }
+        false => Failure::from_status(status, format!("{host} answered {status}")).detail(quoted(response)),
     };
-    let mut failure = Failure::from_status(status, message);
     // Gone is not found, and will not come back: a list of sources goes on to the next.
     if status == 410 {
         failure = failure.code("NOT_FOUND");
@@ -114,9 +116,11 @@ pub(crate) fn refused(host: &str, response: &Response, now: Timestamp) -> Failur
     failure
 }
 
-/// The beginning of what the far side wrote, on one line.
+/// The beginning of what the far side wrote, on one line and without secrets.
 fn quoted(response: &Response) -> String {
     let text = String::from_utf8_lossy(&response.body);
+    // Before anything is cut off: a secret is known by what stands around it.
+    let text = redact(&text);
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").chars().filter(|c| !c.is_control() && *c != '\u{fffd}').take(QUOTED_CHARS_MAX).collect()
 }
@@ -149,8 +153,16 @@ pub(crate) fn unanswered(error: EgressError) -> Failure {
         Kind::TimedOutSent => Failure::unknown_outcome(message).code("TIMEOUT"),
         Kind::Reset => Failure::unknown_outcome(message).code("NETWORK_ERROR"),
         // It was acted upon and said so at length; to do it again would only bring the same length.
-        Kind::TooLarge => Failure::permanent(message).code("RESPONSE_TOO_LARGE"),
+        Kind::TooLarge => Failure::permanent(message).code(RESPONSE_TOO_LARGE),
     }
+}
+
+/// The failure that a success is for whoever needs all of its body, and cannot have it.
+pub(super) fn cut_short(host: &str) -> Failure {
+    let message = format!(
+        "the answer of {host} is larger than {READ_BYTES_MAX} bytes; ask for less, or download it as a file"
+    );
+    Failure::permanent(message).code(RESPONSE_TOO_LARGE)
 }
 
 #[cfg(test)]
@@ -248,6 +260,22 @@ mod tests {
     fn a_refusal_quotes_what_was_said_without_its_lines() {
         let failure =
             refused("a.example", &response(500, &[], "<h1>\n  Oh\u{1b}[31m no</h1>"), Timestamp::EPOCH);
-        assert_eq!(failure.message, "a.example answered 500: <h1> Oh[31m no</h1>");
+        assert_eq!(failure.message, "a.example answered 500");
+        assert_eq!(failure.in_full(), "a.example answered 500: <h1> Oh[31m no</h1>");
+        let silent = refused("a.example", &response(500, &[], " \n"), Timestamp::EPOCH);
+        assert_eq!(silent.in_full(), "a.example answered 500");
+    }
+
+    #[test]
+    fn a_refusal_is_quoted_without_secrets_wherever_the_quotation_ends() {
+        let said = |body: &str| {
+            refused("a.example", &response(401, &[], body), Timestamp::EPOCH).in_full().into_owned()
+        };
+        let echoed = said("GET /x\nAuthorization: Bearer s3cr3t-0\nX-Own: y\n");
+        assert_eq!(echoed, "a.example answered 401: GET /x Authorization: *** X-Own: y");
+        // Of the URL's password, the cut would leave the beginning, and nothing that tells what it is.
+        let far = "x".repeat(QUOTED_CHARS_MAX - 20);
+        let cut = said(&format!("{far} https://user:{}@host/", "s3cr3t".repeat(20)));
+        assert!(!cut.contains("s3cr3t") && cut.contains("https://***@"), "{cut}");
     }
 }

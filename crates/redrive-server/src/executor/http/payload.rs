@@ -38,7 +38,7 @@ struct Written<'a> {
     method: Option<Text<'a>>,
     #[serde(borrow)]
     url: Option<Text<'a>>,
-    #[serde(borrow)]
+    #[serde(borrow, default, deserialize_with = "crate::reading::fields_if_any")]
     headers: Option<BTreeMap<Text<'a>, Text<'a>>>,
     #[serde(borrow)]
     body: Option<&'a RawValue>,
@@ -59,7 +59,7 @@ struct WrittenSource<'a> {
     method: Option<Text<'a>>,
     #[serde(borrow)]
     url: Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "crate::reading::fields")]
     headers: BTreeMap<Text<'a>, Text<'a>>,
     #[serde(borrow)]
     body: Option<&'a RawValue>,
@@ -70,7 +70,7 @@ struct WrittenSource<'a> {
 struct WrittenVerify<'a> {
     #[serde(borrow)]
     url: Text<'a>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "crate::reading::fields")]
     headers: BTreeMap<Text<'a>, Text<'a>>,
 }
 
@@ -82,7 +82,7 @@ struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 impl Plan {
     /// What a payload asks for.
     pub(super) fn read(text: &str) -> Result<Plan, String> {
-        let written: Written<'_> = serde_json::from_str(text).map_err(|error| {
+        let written: Written<'_> = crate::reading::read_in("payload", text).map_err(|error| {
             format!("the payload of an http job is not readable: {error}; write {{\"method\":\"POST\",\"url\":\"https://…\"}}")
         })?;
         let Written { method, url, headers, body, sources, verify, endpoint, credential, follow_redirects } =
@@ -343,7 +343,7 @@ mod tests {
             (json!({"url": url, "sources": []}), "both"),
             (json!({"sources": []}), "1 to 16"),
             (json!({"sources": [{"url": url}], "body": 1}), "belong into each source"),
-            (json!({"url": url, "boddy": 1}), "unknown field `boddy`"),
+            (json!({"url": url, "boddy": 1}), "payload.boddy is not known; write method"),
             (json!({"url": "ftp://a.example/"}), "write http or https"),
             (json!({"url": "http://u:p@a.example/"}), "Authorization header"),
             (json!({"url": url, "method": "TRACE"}), "is no method"),

@@ -32,7 +32,8 @@ pub async fn a_retry_goes_back_with_its_due_time_and_its_ledger(store: Arc<dyn S
     let id = kit.put(mail(1)).await;
     let other = kit.put(mail(2)).await;
     let held = kit.claim_one().await;
-    assert_eq!(kit.end(&held, failure()).await, Settled::Applied);
+    let failed = Failure::retry("it did not answer").detail("come back later");
+    assert_eq!(kit.end(&held, Outcome::Failed(failed.clone())).await, Settled::Applied);
     let detail = kit.detail(id).await;
     let due_at = kit.now + BACKOFF;
     assert_eq!(detail.job.state, State::Waiting { due_at, reason: Reason::Backoff });
@@ -40,7 +41,7 @@ pub async fn a_retry_goes_back_with_its_due_time_and_its_ledger(store: Arc<dyn S
     assert_eq!(detail.job.extras().last_delay, Some(BACKOFF));
     let [attempt] = &detail.attempts[..] else { panic!("one attempt has ended: {:?}", detail.attempts) };
     assert_eq!((attempt.attempt, attempt.ending, attempt.next_at), (1, Ending::Failed, Some(due_at)));
-    assert_eq!(attempt.failure.as_ref().map(|failure| &*failure.message), Some("it did not answer"));
+    assert_eq!(attempt.failure, Some(failed));
     assert!(attempt.rule.is_some());
     assert_eq!(kit.job(other).await.ledger, Ledger::default());
     assert_eq!(ids(&kit.claim(9).await), [other]);
