@@ -54,7 +54,7 @@ pub use machine::{
 };
 pub use operate::{
     AUDIT_MAX, Audit, AuditFilter, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, SERIES_KEPT,
-    Setting, Steps,
+    Setting, Steps, Turn,
 };
 pub use outcome::{Class, Failure, IntoOutcome, Outcome, Output};
 pub use policy::{

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Timestamp;
 use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Word;
-use crate::job::{Job, JobId, Json, Reason, State};
+use crate::job::{Job, JobId, Json, Ledger, Reason, State};
 use crate::machine::content_problems;
-use crate::policy::Policy;
+use crate::policy::{Origin, Policy};
 
 /// Figures are kept by the minute.
 pub const MINUTE: Duration = Duration::from_secs(60);
@@ -93,6 +93,26 @@ fn whole_minutes(step: Duration) -> Duration {
 fn floor(at: Timestamp, step: Duration) -> Timestamp {
     let step = i64::try_from(step.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(at.as_millis().div_euclid(step) * step)
+}
+
+/// Where a job stands among all that wait, by when they are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Turn {
+    /// When it is due.
+    pub due_at: Timestamp,
+    /// Its place in the store: of those that are due together, the first to come is the first.
+    pub seq: i64,
+}
+
+impl Turn {
+    /// Of a job that waits for another try, here or after it failed elsewhere.
+    pub(crate) fn of_retry(job: &Job) -> Option<Turn> {
+        let State::Waiting { due_at, reason } = job.state else { return None };
+        let Ledger { failures, crashes, holds, .. } = job.ledger;
+        // What its destination was to blame for is no failure of the job's, and is tried again all the same.
+        let was_tried = job.origin == Origin::External || failures > 0 || crashes > 0 || holds > 0;
+        (was_tried && reason != Reason::Dependency).then_some(Turn { due_at, seq: job.seq })
+    }
 }
 
 /// Whether what a job waits for is another try.

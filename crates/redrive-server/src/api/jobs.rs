@@ -314,12 +314,14 @@ pub(super) fn page(limit: Option<usize>, cursor: Option<&str>) -> Result<Page, R
     let before = cursor
         .map(|cursor| {
             let place = cursor.strip_prefix('c').and_then(|place| i64::from_str_radix(place, 16).ok());
-            place.ok_or_else(|| {
-                invalid(format!("{cursor:?} is no cursor"), "send the nextCursor of the last answer")
-            })
+            place.ok_or_else(|| no_cursor(cursor))
         })
         .transpose()?;
     Ok(Page { before, limit })
+}
+
+pub(super) fn no_cursor(cursor: &str) -> Refusal {
+    invalid(format!("{cursor:?} is no cursor"), "send the nextCursor of the last answer")
 }
 
 pub(super) fn cursor(place: i64) -> String {

@@ -2,8 +2,7 @@
 
 use axum::extract::State;
 use redrive::{
-    Engine, Failure, Filter, How, Job, JobId, Ledger, NewJob, Origin, Policy, State as Standing, StateName,
-    Timestamp, span,
+    Engine, Failure, How, Job, JobId, NewJob, Origin, Policy, State as Standing, Timestamp, Turn, span,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -15,7 +14,7 @@ use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, inval
 use super::audit::{By, On};
 use super::forms::{Span, payload_of, policy_of};
 use super::held::{HeldBack, Holders};
-use super::jobs::{EnqueuedView, cursor, find, page};
+use super::jobs::{EnqueuedView, find, no_cursor, page};
 use super::stats::{Totals, totals};
 use super::views::{last_error, said};
 use crate::door::{Refusal, Scope, Who};
@@ -23,8 +22,6 @@ use crate::redact::redact;
 
 /// The policy of retries that bring none.
 const PRESET: &str = "media";
-/// Waiting jobs that are looked through for one page of retries.
-const LOOK_MAX: usize = 1_000;
 
 /// Something that failed outside.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -206,15 +203,7 @@ pub(super) struct PendingView {
     next_cursor: Option<String>,
 }
 
-/// Whether a waiting job is a retry, here or of something that failed outside.
-fn is_retry(job: &Job) -> bool {
-    let Ledger { failures, crashes, holds, .. } = job.ledger;
-    // What its destination was to blame for is no failure of the job's, and is tried again all the same.
-    job.origin == Origin::External || failures > 0 || crashes > 0 || holds > 0
-}
-
-/// What waits to be tried again, on each page the next one first. Pages go from the newest jobs to the oldest, and one has
-/// those retries that are among a thousand jobs which wait.
+/// What waits to be tried again, the next one first.
 #[utoipa::path(get, path = "/api/v1/retry/pending", operation_id = "listPendingRetries", tag = "retry", params(PendingForm), responses(
     (status = 200, body = Envelope<PendingView>),
     (status = "4XX", body = Refused),
@@ -222,21 +211,9 @@ fn is_retry(job: &Job) -> bool {
 ))]
 pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingForm>) -> Answer<PendingView> {
     who.need(Scope::Read)?;
-    let mut wanted = page(query.0.limit, query.0.cursor.as_deref())?;
-    let limit = wanted.limit;
-    let filter = Filter { states: vec![StateName::Waiting], ..Filter::default() };
-    let (mut jobs, mut looked) = (Vec::new(), 0);
-    loop {
-        let paged = state.engine().list(&filter, wanted).await?;
-        looked += paged.jobs.len();
-        jobs.extend(paged.jobs.into_iter().filter(is_retry));
-        wanted.before = paged.next;
-        if paged.next.is_none() || jobs.len() >= limit || looked >= LOOK_MAX {
-            break;
-        }
-        wanted.limit = limit - jobs.len();
-    }
-    jobs.sort_by_key(|job| (job.due_at(), job.seq));
+    let limit = page(query.0.limit, None)?.limit;
+    let after = query.0.cursor.as_deref().map(turn).transpose()?;
+    let (jobs, next) = state.engine().retries(after, limit).await?;
     let now = state.engine().now();
     let mut items = Vec::with_capacity(jobs.len());
     let failed = state.engine().last_failed(&jobs).await?;
@@ -247,7 +224,21 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
         items.push(RetryView { held: holders.of(job, now), ..view });
     }
     let stats = totals(&state).await?;
-    ok(PendingView { items, stats, next_cursor: wanted.before.map(cursor) })
+    ok(PendingView { items, stats, next_cursor: next.map(cursor) })
+}
+
+/// Where a page ends, as text.
+fn cursor(Turn { due_at, seq }: Turn) -> String {
+    format!("r{:x}-{seq:x}", due_at.as_millis())
+}
+
+fn turn(cursor: &str) -> Result<Turn, Refusal> {
+    let read = || {
+        let (due_at, seq) = cursor.strip_prefix('r')?.split_once('-')?;
+        let number = |text: &str| i64::from_str_radix(text, 16).ok();
+        Some(Turn { due_at: Timestamp::from_millis(number(due_at)?), seq: number(seq)? })
+    };
+    read().ok_or_else(|| no_cursor(cursor))
 }
 
 /// Tries something again at once.
@@ -297,6 +288,15 @@ pub(super) struct Cancelled {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cursor_reads_as_it_was_written_and_nothing_else_does() {
+        let place = Turn { due_at: Timestamp::from_millis(1_767_225_600_000), seq: 77 };
+        assert_eq!(turn(&cursor(place)).unwrap(), place);
+        for wrong in ["", "r", "r-", "c4d", "r19b77-", "rx-1", "r1-1-1"] {
+            assert!(turn(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn only_a_word_in_capitals_before_a_colon_is_a_code() {

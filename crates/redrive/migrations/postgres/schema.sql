@@ -1350,6 +1350,7 @@ CREATE FUNCTION redrive.made_job(p_new jsonb, p_now bigint) RETURNS jsonb
 DECLARE
     c_known CONSTANT text[] := '{kind,payload,queue,policy,key,onConflict,priority,delay,runAt,deadline,startBy,timeout,orderingKey,destination,parent,labels}';
     c_longest CONSTANT bigint := 34560000000;
+    c_farthest CONSTANT bigint := 3153600000000;
     v_new jsonb;  v_payload text;  v_wrong text[];  v_field record;  v_read record;  v_policy record;
     v_due bigint := p_now;  v_deadline bigint;  v_start_by bigint;  v_timeout bigint;  v_expires bigint;  v_parent uuid;
 BEGIN
@@ -1358,7 +1359,9 @@ BEGIN
     END IF;
     -- A null is as good as nothing, but for the payload.
     v_new := coalesce((SELECT jsonb_object_agg(f.key, f.value) FROM jsonb_each(p_new) AS f
-                       WHERE f.value <> 'null' AND f.key <> 'payload'), '{}');
+                       WHERE f.value <> 'null' AND f.key <> 'payload'
+                         -- An object without fields, as PHP writes it.
+                         AND NOT (f.key = 'labels' AND f.value = '[]')), '{}');
     v_wrong := redrive.unknown_fields('', v_new, c_known) || redrive.name_mistakes(v_new);
     v_payload := coalesce(p_new -> 'payload', 'null')::text;
     IF octet_length(v_payload) > 262144 THEN
@@ -1385,7 +1388,7 @@ BEGIN
         IF v_read.mistake IS NOT NULL THEN
             v_wrong := v_wrong || format('%s: %s', v_field.key, v_read.mistake);
         ELSIF v_field.key = 'delay' THEN
-            v_due := p_now + least(v_read.ms, c_longest);
+            v_due := p_now + least(v_read.ms, c_farthest + 1);
         ELSE
             v_timeout := least(v_read.ms, c_longest);
         END IF;
@@ -1404,6 +1407,9 @@ BEGIN
     END LOOP;
     IF v_new ?& '{delay,runAt}' THEN
         v_wrong := v_wrong || 'delay and runAt are both written; keep one of them'::text;
+    END IF;
+    IF v_due - p_now > c_farthest THEN
+        v_wrong := v_wrong || 'it would be due too far away; let it run within a hundred years'::text;
     END IF;
     v_deadline := coalesce(v_deadline, p_now + v_policy.deadline);
     v_start_by := coalesce(v_start_by, p_now + v_policy.start_by);
@@ -1492,9 +1498,10 @@ BEGIN
         v_bytes := octet_length(p_new ->> v_name);
         IF jsonb_typeof(p_new -> v_name) <> 'string' THEN
             v_wrong := v_wrong || format('%s: %s is not text; write it in quotation marks', v_name, p_new -> v_name);
-        ELSIF v_bytes > 256 OR v_bytes = 0 AND v_name <> 'orderingKey' THEN
-            v_wrong := v_wrong || format('its %s has %s bytes: write %s', v_name, v_bytes,
-                                         CASE v_name WHEN 'orderingKey' THEN 'at most 256' ELSE '1 to 256' END);
+        ELSIF v_bytes NOT BETWEEN 1 AND 256 THEN
+            v_wrong := v_wrong || format('its %s has %s bytes: write 1 to 256', v_name, v_bytes);
+        ELSIF v_name = 'destination' AND p_new ->> v_name ~ '[\u0001-\u001f\u007f-\u009f]' THEN
+            v_wrong := v_wrong || format('its destination %s has control characters: leave them out', p_new -> v_name);
         END IF;
     END LOOP;
     IF p_new ? 'labels' THEN
@@ -1505,6 +1512,8 @@ BEGIN
         ELSIF (SELECT count(*) > 32 OR max(octet_length(l.key) + octet_length(l.value)) > 256
                FROM jsonb_each_text(p_new -> 'labels') AS l) THEN
             v_wrong := v_wrong || 'its labels are too many or too long: at most 32 of 256 bytes'::text;
+        ELSIF p_new -> 'labels' ? '' THEN
+            v_wrong := v_wrong || 'one of its labels has no name: give it one'::text;
         END IF;
     END IF;
     RETURN v_wrong;
@@ -3327,6 +3336,8 @@ CREATE INDEX live_expires ON redrive.live USING btree (queue, expires_at) WHERE 
 CREATE INDEX live_line ON redrive.live USING btree (destination, queue, line, priority DESC, due_at, seq) WHERE (line IS NOT NULL);
 
 CREATE INDEX live_order ON redrive.live USING btree (queue, ordering_key, seq) WHERE (ordering_key IS NOT NULL);
+
+CREATE INDEX live_retries ON redrive.live USING btree (due_at, seq) WHERE ((attempt > 0) OR (reason = ANY (ARRAY['backoff'::text, 'retry_after'::text, 'by_hand'::text])));
 
 CREATE INDEX live_turn ON redrive.live USING btree (queue, priority, due_at, seq) WHERE ((ordering_key IS NOT NULL) AND (NOT held) AND (line IS NULL));
 

@@ -346,3 +346,6 @@ CREATE INDEX redrive_live_expires ON redrive_live (queue, expires_at) WHERE expi
 CREATE INDEX redrive_live_line ON redrive_live (destination, queue, held, priority DESC, due_at, seq) WHERE held >= 2;
 
 CREATE INDEX redrive_live_order ON redrive_live (queue, ordering_key, seq) WHERE ordering_key IS NOT NULL;
+
+CREATE INDEX redrive_live_retries ON redrive_live (due_at, seq)
+WHERE attempt > 0 OR reason IN ('backoff', 'retry_after', 'by_hand');

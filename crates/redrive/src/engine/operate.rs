@@ -7,12 +7,12 @@ use super::Engine;
 use crate::clock::Timestamp;
 use crate::error::Result;
 use crate::gate::Change;
-use crate::job::{AttemptRecord, Job, JobId, NewJob};
+use crate::job::{AttemptRecord, Job, JobId, NewJob, StateName};
 use crate::machine::Command;
-use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps};
+use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps, Turn};
 use crate::policy::Origin;
 use crate::stats::Activity;
-use crate::store::{Filter, Operations};
+use crate::store::{Filter, Operations, PAGE_MAX, Page};
 
 impl Engine {
     fn operations(&self) -> &dyn Operations {
@@ -34,6 +34,32 @@ impl Engine {
     /// priority.
     pub async fn retries_due(&self, steps: Steps, most: usize) -> Result<Vec<(Timestamp, u64)>> {
         self.operations().retries_due(steps, most).await
+    }
+
+    /// Jobs that wait for another try, here or after they failed elsewhere: at most a page of them behind this turn, the next
+    /// one first, and the turn to go on behind, if there may be more.
+    pub async fn retries(&self, after: Option<Turn>, limit: usize) -> Result<(Vec<Job>, Option<Turn>)> {
+        let limit = limit.clamp(1, PAGE_MAX);
+        let (mut jobs, mut last) = (Vec::new(), after);
+        loop {
+            let wanted = limit - jobs.len();
+            let found = self.operations().retries(last, wanted).await?;
+            let Some((turn, _)) = found.last() else { break };
+            last = Some(*turn);
+            let ids: Vec<JobId> = found.iter().map(|(_, id)| *id).collect();
+            let (is_end, page) = (ids.len() < wanted, Page { before: None, limit: ids.len() });
+            let filter = Filter { ids, ..Filter::state(StateName::Waiting) };
+            let waiting = self.inner().store.list(&filter, page).await?.jobs.into_iter();
+            // What runs by now, or was only put off, is none.
+            let mut turns: Vec<(Turn, Job)> =
+                waiting.filter_map(|job| Some((Turn::of_retry(&job)?, job))).collect();
+            turns.sort_unstable_by_key(|(turn, _)| *turn);
+            jobs.extend(turns.into_iter().map(|(_, job)| job));
+            if is_end || jobs.len() == limit {
+                return Ok((jobs, last.filter(|_| !is_end)));
+            }
+        }
+        Ok((jobs, None))
     }
 
     /// Corrects a job that waits, or is dead or cancelled and will be redriven. What it was before is kept.

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::gate::Change;
 use crate::job::{Job, JobId};
 use crate::machine::Command;
-use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps};
+use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps, Turn};
 use crate::store::Filter;
 
 /// The operators' side of a [`Store`](crate::Store). Every method is one transaction.
@@ -20,6 +20,9 @@ pub trait Operations: Send + Sync {
     /// How many retries will be due in each of these steps, in order. Looks at no more than about `most` jobs of each
     /// queue and priority.
     async fn retries_due(&self, steps: Steps, most: usize) -> Result<Vec<(Timestamp, u64)>>;
+
+    /// Jobs that may be waiting for another try, the next one first, at most `limit` behind this one.
+    async fn retries(&self, after: Option<Turn>, limit: usize) -> Result<Vec<(Turn, JobId)>>;
 
     /// Writes an entry of the audit log, or what came of one that is there.
     async fn audit(&self, entry: &Audit) -> Result<()>;

@@ -230,6 +230,7 @@ macro_rules! conformance_cases {
             operate {
                 what_happens_is_counted_in_its_minute
                 retries_are_foretold_by_the_time_they_will_be_due
+                retries_are_found_in_the_order_in_which_they_are_due
                 who_did_what_is_kept_and_found_by_job
                 a_change_is_written_down_with_what_it_does_and_not_where_nothing_can_be_done
                 what_is_set_is_written_down_with_it

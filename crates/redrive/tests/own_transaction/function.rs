@@ -1,7 +1,7 @@
 //! `redrive.enqueue`, for whoever has no Rust: what it accepts, what it refuses and how it says so. It is held against the
 //! library: what one reads, the other reads alike, and what one refuses, the other does.
 
-use redrive::{Job, JobId, Json, NewJob, Policy, StateName, Timestamp, hours, span};
+use redrive::{Job, JobId, Json, NewJob, Policy, StateName, Timestamp, days, hours, span};
 use redrive_testbed::tokio_postgres::{Client, Error};
 use serde_json::{Value, json};
 
@@ -104,6 +104,16 @@ async fn a_job_that_says_nothing_more_is_as_the_engine_makes_it() {
 }
 
 #[tokio::test]
+async fn labels_may_be_written_as_php_writes_none_and_a_delay_is_as_long_as_it_is_asked_for() {
+    let world = World::new().await;
+    let job = json!({"kind": "confirm", "payload": {"order": 1}, "labels": [], "delay": "500d"});
+    let (id, _) = enqueue(&world.client().await, job).await.unwrap();
+    let job = stored(&world, id).await;
+    assert!(job.extras.is_none(), "{job:?}");
+    assert_eq!(job.due_at(), job.created_at + days(500));
+}
+
+#[tokio::test]
 async fn the_same_key_is_the_same_job_until_that_is_final() {
     let world = World::new().await;
     let client = world.client().await;
@@ -140,7 +150,16 @@ async fn a_mistake_is_named_with_what_to_write_instead() {
         (with("queue", json!(7)), "queue: 7 is not text; write it in quotation marks"),
         (with("key", json!(long)), "its key has 257 bytes: write 1 to 256"),
         (with("destination", json!(long)), "its destination has 257 bytes"),
-        (with("orderingKey", json!(long)), "its orderingKey has 257 bytes: write at most 256"),
+        (with("orderingKey", json!(long)), "its orderingKey has 257 bytes: write 1 to 256"),
+        (with("orderingKey", json!("")), "its orderingKey has 0 bytes: write 1 to 256"),
+        (
+            with("destination", json!("a\nb")),
+            r#"its destination "a\nb" has control characters: leave them out"#,
+        ),
+        (with("destination", json!("a\u{9b}b")), "has control characters: leave them out"),
+        (with("labels", json!({"": "x"})), "one of its labels has no name: give it one"),
+        (with("delay", json!("36501d")), "let it run within a hundred years"),
+        (with("runAt", json!("2199-01-01T00:00:00Z")), "let it run within a hundred years"),
         (with("payload", json!("x".repeat(256 * 1024))), "262144 are allowed: store the data elsewhere"),
         (with("labels", json!("x")), "write an object of texts"),
         (with("labels", json!({"a": 1})), "write them in quotation marks"),
@@ -208,7 +227,7 @@ async fn durations_are_read_as_the_library_reads_them() {
         match span::parse(text) {
             Ok(delay) => {
                 let job = stored(&world, enqueue(&client, job).await.unwrap().0).await;
-                assert_eq!(job.due_at(), job.created_at + delay.min(span::MAX), "{text:?}");
+                assert_eq!(job.due_at(), job.created_at + delay, "{text:?}");
             }
             Err(mistake) => {
                 let message = refusal(&client, job).await;

@@ -13,7 +13,7 @@ use crate::job::{Job, JobId, Json, State};
 use crate::machine::Command;
 use crate::operate::{
     AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Setting,
-    Steps, is_retry,
+    Steps, Turn, is_retry,
 };
 use crate::stats::Tally;
 use crate::store::Filter;
@@ -119,6 +119,16 @@ impl Operations for MemoryStore {
             }
         }
         Ok(due.into_iter().collect())
+    }
+
+    async fn retries(&self, after: Option<Turn>, limit: usize) -> Result<Vec<(Turn, JobId)>> {
+        let world = self.world();
+        let waiting = world.rows.values().filter(|row| row.claim.is_none());
+        let turns = waiting.filter_map(|row| Some((Turn::of_retry(&row.job)?, row.job.id)));
+        let mut turns: Vec<_> = turns.filter(|(turn, _)| after.is_none_or(|after| *turn > after)).collect();
+        turns.sort_unstable();
+        turns.truncate(limit);
+        Ok(turns)
     }
 
     async fn audit(&self, entry: &Audit) -> Result<()> {

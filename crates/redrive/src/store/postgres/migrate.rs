@@ -20,6 +20,8 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0009_operations.sql"),
     include_str!("../../../migrations/postgres/0010_gates.sql"),
     include_str!("../../../migrations/postgres/0011_workflows.sql"),
+    include_str!("../../../migrations/postgres/0012_retries.sql"),
+    include_str!("../../../migrations/postgres/0013_enqueue_function.sql"),
 ];
 
 /// The schema that this program makes.

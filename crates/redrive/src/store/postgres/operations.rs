@@ -21,6 +21,7 @@ use crate::job::{Job, JobId, StateName};
 use crate::machine::Command;
 use crate::operate::{
     AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, NOTICES_MAX, Notice, Point, Setting, Steps,
+    Turn,
 };
 use crate::stats::Activity;
 use crate::store::operations::{Operations, Schema, not_there};
@@ -108,6 +109,18 @@ impl Inner {
         let rows = self.database.read(include_str!("retries_due.sql"), &arguments).await?;
         let read = |row: &Row| {
             Ok((Timestamp::from_millis(row.try_get(0)?), row.try_get::<_, i64>(1)?.unsigned_abs()))
+        };
+        rows.iter().map(read).collect()
+    }
+
+    async fn retries(&self, after: Option<Turn>, most: usize) -> Result<Vec<(Turn, JobId)>, Fault> {
+        let (due_at, seq) = after.map_or((i64::MIN, 0), |turn| (turn.due_at.as_millis(), turn.seq));
+        let most = limit(most);
+        let arguments = [(&due_at as _, Type::INT8), (&seq as _, Type::INT8), (&most as _, Type::INT8)];
+        let rows = self.database.read(include_str!("retries.sql"), &arguments).await?;
+        let read = |row: &Row| {
+            let turn = Turn { due_at: Timestamp::from_millis(row.try_get(0)?), seq: row.try_get(1)? };
+            Ok((turn, job_id(row.try_get(2)?)))
         };
         rows.iter().map(read).collect()
     }
@@ -332,6 +345,10 @@ impl Operations for PostgresStore {
 
     async fn retries_due(&self, steps: Steps, most: usize) -> Result<Vec<(Timestamp, u64)>> {
         self.inner.retries_due(steps, most).await.map_err(Fault::into_error)
+    }
+
+    async fn retries(&self, after: Option<Turn>, limit: usize) -> Result<Vec<(Turn, JobId)>> {
+        self.inner.retries(after, limit).await.map_err(Fault::into_error)
     }
 
     async fn audit(&self, entry: &Audit) -> Result<()> {

@@ -14,7 +14,7 @@ use crate::job::{Job, JobId, State};
 use crate::machine::Command;
 use crate::operate::{
     AUDIT_MAX, Audit, AuditFilter, EDITS_MAX, Edit, EditRecord, MINUTE, NOTICES_MAX, Notice, Point, Setting,
-    Steps,
+    Steps, Turn,
 };
 use crate::stats::Activity;
 use crate::store::operations::{Operations, not_there};
@@ -28,6 +28,10 @@ impl Operations for SqliteStore {
 
     async fn retries_due(&self, steps: Steps, most: usize) -> Result<Vec<(Timestamp, u64)>> {
         self.read(move |conn, _, running| retries_due(conn, running, steps, most)).await
+    }
+
+    async fn retries(&self, after: Option<Turn>, limit: usize) -> Result<Vec<(Turn, JobId)>> {
+        self.read(move |conn, _, _| retries(conn, after, limit)).await
     }
 
     async fn audit(&self, entry: &Audit) -> Result<()> {
@@ -153,6 +157,18 @@ fn retries_due(
         }
     }
     Ok(due.into_iter().collect())
+}
+
+fn retries(conn: &Connection, after: Option<Turn>, most: usize) -> Result<Vec<(Turn, JobId)>, Fault> {
+    let (due_at, seq) = after.map_or((i64::MIN, 0), |turn| (turn.due_at.as_millis(), turn.seq));
+    let mut statement = conn.prepare_cached(include_str!("retries.sql"))?;
+    let mut rows = statement.query(params![due_at, seq, limit(most)])?;
+    let mut turns = Vec::new();
+    while let Some(row) = rows.next()? {
+        let Ok(id) = row.get::<_, String>(2)?.parse() else { continue };
+        turns.push((Turn { due_at: Timestamp::from_millis(row.get(0)?), seq: row.get(1)? }, id));
+    }
+    Ok(turns)
 }
 
 fn audited(conn: &Connection, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>, Fault> {

@@ -77,8 +77,9 @@ fn select(filter: &Filter, before: Option<i64>) -> (String, Vec<Value>) {
     let standing = standing
         .replace("live.due_at", "coalesce(live.due_at, 0)")
         .replace("live.held", "coalesce(live.held, 0)");
-    let only =
-        |names: &[StateName]| !filter.states.is_empty() && filter.states.iter().all(|s| names.contains(s));
+    // By their ids, jobs are found at once wherever they stand.
+    let by_state = filter.ids.is_empty() && !filter.states.is_empty();
+    let only = |names: &[StateName]| by_state && filter.states.iter().all(|s| names.contains(s));
     // Newest first by the place in the table that drives: by another's, all of it would be read and sorted.
     let (seq, from) = if only(&[StateName::Dead]) {
         (

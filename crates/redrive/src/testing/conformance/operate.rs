@@ -9,8 +9,8 @@ use crate::error::ErrorKind;
 use crate::gate::Word;
 use crate::job::{JobId, Json, StateName};
 use crate::machine::Command;
-use crate::operate::{Audit, AuditFilter, Edit, MINUTE, Notice, Point, Setting, Steps};
-use crate::outcome::Outcome;
+use crate::operate::{Audit, AuditFilter, Edit, MINUTE, Notice, Point, Setting, Steps, Turn};
+use crate::outcome::{Failure, Outcome};
 use crate::policy::Policy;
 use crate::queue::Retention;
 use crate::span::{days, mins, secs};
@@ -71,6 +71,36 @@ pub async fn retries_are_foretold_by_the_time_they_will_be_due(store: Arc<dyn St
     kit.claim(1).await;
     let due = kit.store.operations().retries_due(steps, 1_000).await.expect("retries can be foretold");
     assert_eq!(due, [(first, 3)], "what runs is not waited for");
+}
+
+pub async fn retries_are_found_in_the_order_in_which_they_are_due(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let (late, soon) = (kit.put(mail(1)).await, kit.put(mail(2)).await);
+    let twin = kit.put(mail(3)).await;
+    kit.put(mail(4).after(mins(5))).await;
+    let outside = kit.put(mail(5).failed_outside(Failure::retry("no answer"))).await;
+    let asked = kit.put(mail(6).after(mins(7))).await;
+    kit.steer(Command::RetryNow, asked).await;
+    for held in kit.claim(4).await {
+        kit.end(&held, failure()).await;
+    }
+    for (id, wait) in
+        [(late, mins(9)), (soon, mins(1)), (twin, mins(1)), (outside, mins(3)), (asked, mins(2))]
+    {
+        kit.steer(Command::Reschedule(kit.now + wait), id).await;
+    }
+    let found = async |after, limit| {
+        kit.store.operations().retries(after, limit).await.expect("retries can be looked at")
+    };
+    let all = found(None, 10).await;
+    let ids = |turns: &[(Turn, JobId)]| turns.iter().map(|(_, id)| *id).collect::<Vec<_>>();
+    assert_eq!(ids(&all), [soon, twin, asked, outside, late], "a job that was not tried is no retry");
+    assert_eq!(all[0].0.due_at, kit.now + mins(1));
+    assert_eq!(all[0].0.due_at, all[1].0.due_at);
+    // Page by page, also between two that are due together.
+    assert_eq!(found(None, 1).await, all[..1]);
+    assert_eq!(found(Some(all[0].0), 2).await, all[1..3]);
+    assert_eq!(found(Some(all[4].0), 2).await, []);
 }
 
 fn entry(id: &str, job: Option<JobId>, now: Timestamp) -> Audit {
