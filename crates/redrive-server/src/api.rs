@@ -24,6 +24,7 @@ mod policies;
 mod queues;
 mod retry;
 mod schemas;
+mod seal;
 mod series;
 mod session;
 mod simulations;
@@ -69,6 +70,7 @@ struct Inner {
     /// Destinations that `/metrics` has shown.
     gauged: tokio::sync::Mutex<BTreeSet<Arc<str>>>,
     simulations: simulations::Simulations,
+    seals: seal::Seals,
 }
 
 /// What a server has beside its engine.
@@ -110,6 +112,7 @@ impl Api {
                 stopping,
                 gauged: tokio::sync::Mutex::default(),
                 simulations: simulations::Simulations::default(),
+                seals: seal::Seals::default(),
             }),
         }
     }
@@ -129,6 +132,10 @@ impl Api {
 
     fn engine(&self) -> &Engine {
         &self.inner.engine
+    }
+
+    fn seals(&self) -> &seal::Seals {
+        &self.inner.seals
     }
 
     /// Whose health matters to a job, where its payload says so, whether or not it could be run.

@@ -86,11 +86,17 @@ impl House {
         answer["data"]["id"].as_str().unwrap().to_owned()
     }
 
+    /// Who leases for this role: itself where it may, for a lease is worth nothing to others.
+    fn worker_for(role: &'static str) -> &'static str {
+        if matches!(role, "work" | "work:default") { role } else { "admin" }
+    }
+
     /// The lease of a job in the queue `default`.
-    async fn lease(&self) -> String {
+    async fn lease(&self, role: &'static str) -> String {
         self.job().await;
-        let body = json!({ "kinds": ["mail"] });
-        let (_, answer) = self.ask("admin", "POST", "/api/v1/workers/lease", Some(&body)).await;
+        let body = json!({ "kinds": ["mail"], "queues": ["default"] });
+        let asked = self.ask(House::worker_for(role), "POST", "/api/v1/workers/lease", Some(&body));
+        let (_, answer) = asked.await;
         answer["data"]["jobs"][0]["lease"].as_str().unwrap().to_owned()
     }
 
@@ -107,9 +113,10 @@ impl House {
     }
 
     /// The id of a worker that is known.
-    async fn worker(&self) -> Value {
-        let body = json!({ "kinds": ["nothing"] });
-        let (_, answer) = self.ask("admin", "POST", "/api/v1/workers/lease", Some(&body)).await;
+    async fn worker(&self, role: &'static str) -> Value {
+        let body = json!({ "kinds": ["nothing"], "queues": ["default"] });
+        let asked = self.ask(House::worker_for(role), "POST", "/api/v1/workers/lease", Some(&body));
+        let (_, answer) = asked.await;
         answer["data"]["workerId"].clone()
     }
 }
@@ -119,7 +126,7 @@ fn execution() -> Value {
 }
 
 /// What a route is sent: understood, so that only who asks decides.
-async fn body_for(house: &House, operation: &str) -> Option<Value> {
+async fn body_for(house: &House, role: &'static str, operation: &str) -> Option<Value> {
     Some(match operation {
         "createJob" => json!({ "kind": "sms" }),
         "createJobs" => json!([{ "kind": "sms" }]),
@@ -134,7 +141,7 @@ async fn body_for(house: &House, operation: &str) -> Option<Value> {
         }
         "classifyFailure" | "failLease" => json!({ "message": "timeout" }),
         "leaseJobs" => json!({ "kinds": ["nothing"] }),
-        "sendHeartbeat" => json!({ "workerId": house.worker().await }),
+        "sendHeartbeat" => json!({ "workerId": house.worker(role).await }),
         "completeLease" => json!({}),
         "createSession" => {
             let (_, token) = house.tokens.iter().find(|(name, _)| *name == "admin").unwrap();
@@ -147,7 +154,7 @@ async fn body_for(house: &House, operation: &str) -> Option<Value> {
     })
 }
 
-async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &str) -> &'static str {
+async fn cell(house: &House, role: &'static str, method: &str, path: &str, operation: &str) -> &'static str {
     let mut path = path.replace("{name}", "default");
     if path.contains("/executions/{id}") {
         let (_, started) = house.ask("admin", "POST", "/api/v1/executions", Some(&execution())).await;
@@ -160,7 +167,7 @@ async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &s
         path = path.replace("{id}", &house.job().await);
     }
     if path.contains("{lease}") {
-        path = path.replace("{lease}", &house.lease().await);
+        path = path.replace("{lease}", &house.lease(role).await);
     }
     if path.contains("{keyId}") {
         let body = json!({ "name": "old", "scopes": ["read"] });
@@ -174,7 +181,7 @@ async fn cell(house: &House, role: &str, method: &str, path: &str, operation: &s
         path = path.replace("{pattern}", "api.x");
         house.ask("admin", "PUT", &path, Some(&json!({ "rate": "1/s" }))).await;
     }
-    let body = body_for(house, operation).await;
+    let body = body_for(house, role, operation).await;
     let (status, answer) = house.ask(role, method, &path, body.as_ref()).await;
     if operation == "holdAll" {
         // The other routes are asked on a store that hands out jobs.
@@ -261,4 +268,46 @@ async fn a_refused_caller_changes_nothing() {
         (&answer["data"]["state"], &answer["data"]["reason"]),
         (&json!("waiting"), &json!("scheduled"))
     );
+}
+
+#[tokio::test]
+async fn a_lease_and_a_worker_are_worth_nothing_to_another_token() {
+    let house = House::new().await;
+    let id = house.job().await;
+    let body = json!({ "kinds": ["mail"] });
+    let (_, leased) = house.ask("work", "POST", "/api/v1/workers/lease", Some(&body)).await;
+    let lease = leased["data"]["jobs"][0]["lease"].as_str().unwrap();
+    let worker = &leased["data"]["workerId"];
+    let lost = async |role: &str, path: &str, body: &Value| {
+        let (status, answer) = house.ask(role, "POST", path, Some(body)).await;
+        assert_eq!((status.as_u16(), &answer["error"]["code"]), (409, &json!("LEASE_LOST")), "{role} {path}");
+    };
+    let reports = [
+        ("complete", json!({})),
+        ("fail", json!({ "message": "no", "class": "permanent" })),
+        ("snooze", json!({ "delay": "1s" })),
+        ("release", json!({})),
+    ];
+    for role in ["admin", "work:default"] {
+        for (what, body) in &reports {
+            lost(role, &format!("/api/v1/leases/{lease}/{what}"), body).await;
+        }
+        lost(role, "/api/v1/workers/heartbeat", &json!({ "workerId": worker })).await;
+        let more = json!({ "kinds": ["mail"], "queues": ["default"], "workerId": worker });
+        lost(role, "/api/v1/workers/lease", &more).await;
+    }
+    // Nor is one that was made up: each part of it counts, and the seal too.
+    for place in [0, 40, 79, 87, 88, 119] {
+        let other = if lease.as_bytes()[place] == b'0' { "1" } else { "0" };
+        let mut altered = lease.to_owned();
+        altered.replace_range(place..=place, other);
+        lost("work", &format!("/api/v1/leases/{altered}/complete"), &json!({})).await;
+    }
+    let path = format!("/api/v1/jobs/{id}");
+    assert_eq!(house.ask("admin", "GET", &path, None).await.1["data"]["state"], "running");
+    let beat = json!({ "workerId": worker });
+    assert_eq!(house.ask("work", "POST", "/api/v1/workers/heartbeat", Some(&beat)).await.0, StatusCode::OK);
+    let path = format!("/api/v1/leases/{lease}/complete");
+    let (_, done) = house.ask("work", "POST", &path, Some(&json!({}))).await;
+    assert_eq!(done["data"]["state"], "succeeded", "{done}");
 }

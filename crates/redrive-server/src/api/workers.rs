@@ -1,7 +1,8 @@
 //! Workers elsewhere, in any language: they lease jobs, say that they are still there, and report what came of it.
 //!
-//! A worker is known by an id that it is given with its first lease. A lease is a token: whoever has it may settle that
-//! attempt, and nothing else. Nothing of either is kept in the process, so a server may be replaced in between.
+//! A worker is known by an id that it is given with its first lease. A lease is the right to settle one attempt, and
+//! nothing else. Both are sealed for the token they were given to, and are worth nothing to others. Nothing of either is
+//! kept in the process, so a server may be replaced in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use utoipa::ToSchema;
 use super::Api;
 use super::answer::{Answer, Body, Envelope, Path, Refused, invalid, ok};
 use super::forms::Span;
+use super::seal::{DIGITS, Sealed};
 use super::views::JobView;
 use crate::door::{Refusal, Scope, Who};
 use crate::redact::redact;
@@ -28,6 +30,9 @@ const LEASE_FOR: Duration = secs(30);
 const LEASE_FOR_MAX: Duration = mins(60);
 /// The longest wait for a job.
 const WAIT_MAX: Duration = secs(60);
+
+/// A lease as text, without its seal.
+const LEASE_DIGITS: usize = 88;
 
 /// What a worker asks for.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -99,12 +104,14 @@ pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) ->
     kinds.dedup();
     let worker = match worker_id {
         Some(id) => {
-            let id = holder(&id)?;
+            let id = holder(&state, &who, &id).await?;
             kept(&state, id, lease_for).await?;
             id
         }
         None => state.engine().join(worker.as_deref().unwrap_or("worker"), lease_for).await?,
     };
+    // First of all: what was leased and cannot be handed out is nobody's until the lease is over.
+    let worker_id = worker_text(&state, &who, worker).await?;
     let wait = wait.map_or(Duration::ZERO, |wait| wait.0).min(WAIT_MAX).min(lease_for / 2);
     let kinds = kinds.into_iter().map(Arc::from).collect();
     let asked = Lending { worker, kinds, queues, limit, wait };
@@ -118,10 +125,10 @@ pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) ->
     for (lease, job) in leased {
         // A worker that cannot be given them has the job nevertheless, and reports what it makes of that.
         let inputs = state.engine().inputs(&job).await.unwrap_or_default();
-        let (lease, run) = (write(&lease), job.attempt());
+        let (lease, run) = (lease_text(&state, &insider, &lease).await?, job.attempt());
         jobs.push(LeasedView { lease, run, inputs, job: JobView::of(job, &insider) });
     }
-    ok(LeasesView { worker_id: format!("{:032x}", worker.0), lease_until, jobs })
+    ok(LeasesView { worker_id, lease_until, jobs })
 }
 
 /// The queues a worker may work on.
@@ -148,9 +155,27 @@ fn lease_span(asked: Option<Span>) -> Result<Duration, Refusal> {
     Ok(lease)
 }
 
-fn holder(text: &str) -> Result<HolderId, Refusal> {
-    let id = (text.len() == 32).then(|| u128::from_str_radix(text, 16).ok()).flatten();
-    id.map(HolderId).ok_or_else(|| invalid(format!("{text:?} is no workerId"), "send the one you were given"))
+/// A worker's id as text, for whoever it was given to.
+async fn worker_text(api: &Api, who: &Who, worker: HolderId) -> Result<String, Refusal> {
+    let text = format!("{:032x}", worker.0);
+    let seal = api.seals().make(api.engine(), Sealed::Worker(&text), who).await?;
+    Ok(text + &seal)
+}
+
+/// Reads what [`worker_text`] wrote.
+async fn holder(api: &Api, who: &Who, text: &str) -> Result<HolderId, Refusal> {
+    let read = || {
+        let (id, seal) = text.split_at_checked(32).filter(|(_, seal)| seal.len() == DIGITS)?;
+        Some((id, seal, u128::from_str_radix(id, 16).ok()?))
+    };
+    let Some((id, seal, worker)) = read() else {
+        return Err(invalid(format!("{text:?} is no workerId"), "send the one you were given"));
+    };
+    if api.seals().is_of(api.engine(), seal, Sealed::Worker(id), who).await? {
+        Ok(HolderId(worker))
+    } else {
+        Err(forgotten())
+    }
 }
 
 /// The lease is lost: somebody else has the job by now, or it was taken back.
@@ -162,11 +187,13 @@ fn lost() -> Refusal {
 async fn kept(api: &Api, worker: HolderId, lease: Duration) -> Result<Vec<Lease>, Refusal> {
     match api.engine().keep(worker, lease).await? {
         Renewal::Kept { lost } => Ok(lost),
-        Renewal::Gone => {
-            Err(Refusal::new(409, "LEASE_LOST", "this worker was silent for too long and is forgotten")
-                .hint("drop what it holds, and lease again without a workerId"))
-        }
+        Renewal::Gone => Err(forgotten()),
     }
+}
+
+fn forgotten() -> Refusal {
+    Refusal::new(409, "LEASE_LOST", "this worker was silent for too long and is forgotten")
+        .hint("drop what it holds, and lease again without a workerId")
 }
 
 /// A worker is still there.
@@ -201,7 +228,7 @@ pub(super) async fn heartbeat(
     works(&who)?;
     let lease_for = lease_span(body.value.lease_for)?;
     let lease_until = state.engine().now() + lease_for;
-    let lost = kept(&state, holder(&body.value.worker_id)?, lease_for).await?;
+    let lost = kept(&state, holder(&state, &who, &body.value.worker_id).await?, lease_for).await?;
     ok(HeartbeatView { lease_until, lost: lost.into_iter().map(|lease| lease.job).collect() })
 }
 
@@ -211,7 +238,14 @@ fn works(who: &Who) -> Result<(), Refusal> {
     if somewhere { Ok(()) } else { who.need(Scope::Work) }
 }
 
-/// A lease as text: the claim, the job, its place and the attempt.
+/// A lease as text, for whoever it was given to.
+async fn lease_text(api: &Api, who: &Who, lease: &Lease) -> Result<String, Refusal> {
+    let text = write(lease);
+    let seal = api.seals().make(api.engine(), Sealed::Lease(&text), who).await?;
+    Ok(text + &seal)
+}
+
+/// The claim, the job, its place and the attempt.
 fn write(lease: &Lease) -> String {
     format!("{:032x}{:032x}{:016x}{:08x}", lease.claim.0, lease.job.as_u128(), lease.seq, lease.attempt)
 }
@@ -236,15 +270,19 @@ fn read(text: &str) -> Result<Lease, Refusal> {
             attempt: u32::try_from(part(80, 88)?).ok()?,
         })
     };
-    if text.len() == 88 && text.is_ascii() { lease().ok_or_else(lost) } else { Err(lost()) }
+    if text.len() == LEASE_DIGITS && text.is_ascii() { lease().ok_or_else(lost) } else { Err(lost()) }
 }
 
 async fn report(api: &Api, who: &Who, token: &str, outcome: Outcome) -> Answer<ReportView> {
     works(who)?;
-    let lease = read(token)?;
+    let (text, seal) = token.split_at_checked(LEASE_DIGITS).ok_or_else(lost)?;
+    let lease = read(text)?;
     if !who.may(&Scope::Work) {
         let queue = api.engine().get(lease.job).await?.map(|detail| detail.job.queue.to_string());
         who.need(Scope::WorkOn(queue.unwrap_or_default()))?;
+    }
+    if !api.seals().is_of(api.engine(), seal, Sealed::Lease(text), who).await? {
+        return Err(lost());
     }
     match api.engine().report(lease, outcome).await? {
         Settled::Refused => Err(lost()),

@@ -31,6 +31,18 @@ async fn what_one_server_does_is_told_by_the_other() {
 }
 
 #[tokio::test]
+async fn what_one_server_has_leased_is_reported_to_the_other() {
+    let Pair { one, two, .. } = &pair().await;
+    // Both have leased, so that both have a key to seal with.
+    for (by, to) in [(one, two), (two, one), (one, two)] {
+        let job = by.enqueue(json!({ "kind": "sms" })).await;
+        let lease = by.lease("sms").await;
+        to.report(&lease, "complete", json!({})).await.data();
+        assert_eq!(by.state(&job).await, "succeeded");
+    }
+}
+
+#[tokio::test]
 async fn whoever_comes_back_to_the_other_server_is_told_what_it_missed_and_nothing_twice() {
     let Pair { one, two, .. } = &pair().await;
     let mut stream = Stream::open(one, None).await;

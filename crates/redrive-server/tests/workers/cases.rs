@@ -47,7 +47,7 @@ async fn a_worker_that_waits_for_nothing_is_told_so() {
     let ground = Ground::new().await;
     let leased = ground.post("/workers/lease", json!({ "kinds": ["mail"], "wait": "50ms" })).await.data();
     assert_eq!(leased["jobs"], json!([]));
-    assert_eq!(text(&leased["workerId"]).len(), 32);
+    assert_eq!(text(&leased["workerId"]).len(), 64);
 }
 
 #[tokio::test]
