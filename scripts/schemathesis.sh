@@ -2,12 +2,15 @@
 # Asks a served binary everything its description allows, and much that it does not: no server error, and no answer that
 # is not described. REDRIVE_SCHEMATHESIS_ROLES says as whom, one after the other: `local` is everybody on an open loopback
 # server (the default), `nobody` has no token where one is needed, and every other word is the scope of a token.
-# REDRIVE_SCHEMATHESIS_SECS says for how long each (default 120); its settings are in schemathesis.toml.
+# REDRIVE_SCHEMATHESIS_SECS says for how long each (default 120); its settings are in schemathesis.toml. The questions are
+# the same each time, so that what fails fails again; REDRIVE_SCHEMATHESIS_SEED asks others, and `new` others each time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 target=${CARGO_TARGET_DIR:-target}
 tools=$target/schemathesis
+seed=${REDRIVE_SCHEMATHESIS_SEED:-1}
+if [ "$seed" = new ]; then seed=$RANDOM$RANDOM; fi
 if [ ! -x "$tools/bin/schemathesis" ]; then
   echo "installing schemathesis, once"
   rm -rf "$tools"
@@ -66,15 +69,15 @@ for role in ${REDRIVE_SCHEMATHESIS_ROLES:-local}; do
     fi
     rm -rf "$secrets"
     curl -fsS "$url/openapi.json" -H "Authorization: Bearer $admin" -o "$folder/openapi.json"
-    # Who may not is told so, however well they ask.
+    # Who may not is told so, however well they ask, and who asks too often to be let in, too.
     config=$folder/schemathesis.toml
-    sed -e 's/^  "404",$/  "401", "403", "404",/' -e 's/\["200", "400"/["200", "400", "401", "403"/' schemathesis.toml >"$config"
+    sed -e 's/^  "404",$/  "401", "403", "404", "429",/' -e 's/\["200", "400"/["200", "400", "401", "403"/' schemathesis.toml >"$config"
   fi
   description=$url/openapi.json
   if [ -f "$folder/openapi.json" ]; then description=$folder/openapi.json; fi
   # --config-file comes before the command. The description is the served one.
   if ! "$tools/bin/schemathesis" --config-file "$config" run "$description" --url "$url" "${options[@]}" \
-    --max-time "${REDRIVE_SCHEMATHESIS_SECS:-120}"; then
+    --seed "$seed" --max-time "${REDRIVE_SCHEMATHESIS_SECS:-120}"; then
     echo "hint: each failure above ends with a curl command that repeats it" >&2
     exit 1
   fi

@@ -3,6 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# What runs for hours is compiled for it.
+export CARGO_PROFILE_TEST_OPT_LEVEL=${CARGO_PROFILE_TEST_OPT_LEVEL:-2}
 export REDRIVE_SIM_SEEDS=${REDRIVE_SIM_SEEDS:-100000}
 export REDRIVE_PLANTED=${REDRIVE_PLANTED:-all}
 export REDRIVE_KILLS=${REDRIVE_KILLS:-10000}
@@ -18,6 +20,7 @@ export REDRIVE_PINNED_SECS=${REDRIVE_PINNED_SECS:-600}
 # On a served process with workers elsewhere.
 export REDRIVE_SERVER_KILLS=${REDRIVE_SERVER_KILLS:-1000}
 export REDRIVE_SCHEMATHESIS_ROLES=${REDRIVE_SCHEMATHESIS_ROLES:-local nobody read read:payload enqueue work work:default operate admin}
+export REDRIVE_SCHEMATHESIS_SEED=${REDRIVE_SCHEMATHESIS_SEED:-new}
 export REDRIVE_SCHEMATHESIS_SECS=${REDRIVE_SCHEMATHESIS_SECS:-600}
 # Files of up to 50 MB from a server that cuts, refuses and stalls, with as many kills on the way.
 export REDRIVE_TEST_GET_FILES=${REDRIVE_TEST_GET_FILES:-100}

@@ -132,7 +132,8 @@ pub fn format(duration: Duration) -> String {
 /// Seconds as JSON numbers say them, to the nearest millisecond.
 pub(crate) fn from_seconds(seconds: f64) -> Result<Duration, String> {
     let ms = (seconds * 1000.0).round();
-    if !(0.0..=9e15).contains(&ms) {
+    // Asked of what was written: what is hardly below nothing would be rounded to it.
+    if seconds < 0.0 || !(0.0..=9e15).contains(&ms) {
         return Err(format!(
             "{seconds} is not a number of seconds; write 0 or more, or text such as \"90s\""
         ));
@@ -307,7 +308,11 @@ mod tests {
         assert_eq!(serde_json::to_string(&both).unwrap(), r#"{"must":"1.5s","may":"1h30m"}"#);
         let none: Both = serde_json::from_str(r#"{"must":60}"#).unwrap();
         assert_eq!(none, Both { must: mins(1), may: None });
-        assert!(serde_json::from_str::<Both>(r#"{"must":-1}"#).is_err());
+        for negative in ["-1", "-0.0001", "-1e-195"] {
+            let read = serde_json::from_str::<Both>(&format!(r#"{{"must":{negative}}}"#));
+            assert!(read.is_err(), "{negative}");
+        }
+        assert_eq!(serde_json::from_str::<Both>(r#"{"must":0.0001}"#).unwrap().must, Duration::ZERO);
         assert!(
             serde_json::from_str::<Both>(r#"{"must":"90"}"#).unwrap_err().to_string().contains("no unit")
         );
