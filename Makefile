@@ -42,7 +42,7 @@ screenshots: ## Take the pictures of docs/images anew
 	@scripts/dashboard.sh screenshots
 
 sim: ## Simulated worlds: SEEDS=500 of them, or SEED=7 to replay one
-	@REDRIVE_SIM_SEEDS=$(SEEDS) $(if $(SEED),REDRIVE_SIM_SEED=$(SEED)) REDRIVE_TEST_POSTGRES=none scripts/nextest.sh -p redrive --all-features --test sim
+	@CARGO_PROFILE_TEST_OPT_LEVEL=2 REDRIVE_SIM_SEEDS=$(SEEDS) $(if $(SEED),REDRIVE_SIM_SEED=$(SEED)) REDRIVE_TEST_POSTGRES=none scripts/nextest.sh -p redrive --all-features --test sim
 
 soak: ## The night's work: 100,000 worlds, every planted bug, 10,000 kills, 1,000,000 power cuts, PostgreSQL in ruins
 	@scripts/soak.sh

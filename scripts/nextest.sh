@@ -9,6 +9,8 @@ if [ -z "${REDRIVE_TEST_POSTGRES:-}" ]; then
   cargo build -q --locked -p redrive-testbed --no-default-features --bin cluster
   exec "${CARGO_TARGET_DIR:-target}/debug/cluster" run scripts/nextest.sh "$@"
 fi
+# Half as many again as there are processors: many tests wait for a time or for a disk.
+export NEXTEST_TEST_THREADS=${NEXTEST_TEST_THREADS:-$(($(nproc) * 3 / 2))}
 if cargo nextest --version >/dev/null 2>&1; then
   exec cargo nextest run "$@"
 fi
