@@ -24,7 +24,7 @@ pub const UNHANDLED_DELAY: Duration = Duration::from_secs(30);
 /// Payloads and outputs are data to act on, not files to carry.
 pub const PAYLOAD_BYTES_MAX: usize = 256 * 1024;
 /// The longest that somebody may put a job off: beyond are times that mean something else.
-const WAIT_MAX: Duration = span::days(36_500);
+pub(crate) const WAIT_MAX: Duration = span::days(36_500);
 /// What a job may leave behind.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// Kinds, queues, keys and destinations are names.

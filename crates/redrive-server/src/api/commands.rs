@@ -222,9 +222,9 @@ impl BulkForm {
                 return Ok(Deed::Edit(Box::new(edit)));
             }
             (command, _) => {
-                let message = format!("{} does not go with what is given beside it", command.name());
-                let hint =
-                    "send delay with snooze, runAt with reschedule, edit with edit, and neither with others";
+                let message =
+                    format!("{} goes with something else than what is given beside it", command.name());
+                let hint = "send delay with snooze, runAt with reschedule, edit with edit, and none of them with others";
                 return Err(invalid(message, hint));
             }
         };

@@ -54,6 +54,24 @@ async fn a_job_can_be_put_off_by_a_time_or_to_a_time() {
 }
 
 #[tokio::test]
+async fn a_time_that_no_job_could_wait_for_is_a_mistake_whether_for_one_or_for_many() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    let too_far = [
+        (format!("/jobs/{job}/snooze"), json!({ "delay": "999999d" })),
+        (format!("/jobs/{job}/reschedule"), json!({ "runAt": "2200-01-01T00:00:00Z" })),
+        (
+            "/jobs/commands".to_owned(),
+            json!({ "command": "snooze", "all": true, "delay": "999999d", "dryRun": false }),
+        ),
+    ];
+    for (path, body) in too_far {
+        assert_eq!(ground.post(&path, body).await.refused(), (422, "RETRY_INVALID".into()), "{path}");
+    }
+    assert_eq!(ground.due("mail").await, 1, "it is where it was");
+}
+
+#[tokio::test]
 async fn a_dead_job_comes_back_with_its_history_and_fresh_counters() {
     let ground = Ground::new().await;
     let job = ground.dead("mail", "no such address").await;

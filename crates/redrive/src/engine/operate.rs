@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use super::Engine;
 use crate::clock::Timestamp;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gate::Change;
 use crate::job::{AttemptRecord, Job, JobId, NewJob, StateName};
-use crate::machine::Command;
+use crate::machine::{Command, WAIT_MAX};
 use crate::operate::{Audit, AuditFilter, Edit, EditRecord, Notice, Point, Setting, Steps, Turn};
 use crate::policy::Origin;
 use crate::stats::Activity;
@@ -119,6 +119,7 @@ impl Engine {
         limit: usize,
         now: Timestamp,
     ) -> Result<Vec<JobId>> {
+        refuse_what_none_could_do(command, now)?;
         match &self.asked {
             None => self.inner().store.apply(command, to, limit, now).await,
             Some(entry) => self.operations().apply_audited(command, to, limit, now, entry).await,
@@ -190,5 +191,15 @@ impl Engine {
     /// The places of the oldest and the newest that are remembered of what was told.
     pub async fn told_range(&self) -> Result<(i64, i64)> {
         self.operations().told_range().await
+    }
+}
+
+fn refuse_what_none_could_do(command: Command, now: Timestamp) -> Result<()> {
+    match command {
+        Command::Reschedule(at) if at.since(now) > WAIT_MAX => Err(Error::invalid(
+            format!("{at} is too far away for a job to wait"),
+            "let it run within a hundred years",
+        )),
+        _ => Ok(()),
     }
 }
