@@ -34,7 +34,7 @@ const PER_MINUTE: usize = 20;
 /// What says that a job is itself a notice, about which nobody is called.
 const LABEL: &str = "redrive.notice";
 /// Where they wait: apart from other jobs, which may be many or paused.
-const QUEUE: &str = "redrive.notices";
+pub(crate) const QUEUE: &str = "redrive.notices";
 
 /// The queue of the notices; none where nobody is called, or where it is configured like any other.
 pub(crate) fn queue(config: &Config) -> Option<Queue> {

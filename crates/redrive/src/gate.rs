@@ -69,6 +69,8 @@ const FEEL_LEAST: f64 = 0.5;
 const DOUBLED: f64 = 0.37;
 /// Failures in a row within this part of a second's calls are chance: of a thousand a second, twenty must fail.
 const CHANCE: f64 = 0.02;
+/// On the ramp, calls may come in so many bursts a second, and go one by one up to six a second.
+const RAMP_BURSTS: f64 = 25.0;
 /// How soon the usual duration of a call is another one.
 const TOOK_GAIN: f64 = 0.05;
 /// Retries that are allowed whatever the number of first attempts, per second.
@@ -274,7 +276,7 @@ impl Gate {
         let ramp = match self.phase {
             Phase::Ramp { level, .. } => {
                 let cost = (SECOND_US as f64 / level.max(0.01)) as i64;
-                Some((cost.max(1), (level / 25.0 + 0.75).ceil().min(1e6) as u32))
+                Some((cost.max(1), (level / RAMP_BURSTS + 0.75).ceil().min(1e6) as u32))
             }
             _ => None,
         };

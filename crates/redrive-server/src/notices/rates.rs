@@ -155,10 +155,11 @@ impl Notifier {
         };
         for (name, rules) in groups {
             let (scope, window) = (Scope::of(&self.rules[rules[0]]), self.rules[rules[0]].window);
+            // With the minute that has just begun, which is too short to say anything alone.
             let of = |scope: &Scope| Rate::of_counts(&counted, scope, minute_of(now) - minutes_in(window));
             let rate = match scope.is_everything() {
                 true => {
-                    let points = self.engine.series(Steps::before(now, window, MINUTE)).await?;
+                    let points = self.engine.series(Steps::before(now, window + MINUTE, MINUTE)).await?;
                     Rate::of_points(&points).without(&of(&Scope::of_calls()))
                 }
                 false => of(&scope),
@@ -219,7 +220,7 @@ impl Rate {
     fn of_counts(counts: &Counts, scope: &Scope, since: i64) -> Rate {
         let of_scope = counts.iter().filter(|(known, _)| known == scope).flat_map(|(_, minutes)| minutes);
         let mut rate = Rate { failed: 0, succeeded: 0 };
-        for known in of_scope.filter(|known| known.minute > since) {
+        for known in of_scope.filter(|known| known.minute >= since) {
             rate.failed += known.failed;
             rate.succeeded += known.succeeded;
         }
@@ -232,11 +233,12 @@ impl Rate {
         share
     }
 
-    /// Whether it is time to say so: too high and not yet said, or right again after it was said.
+    /// Whether it is time to say so: too high and not yet said, or right again after it was said. Where nothing is tried,
+    /// nothing is right again.
     fn has_changed(&self, is_high: bool, limit: f64) -> bool {
         match is_high {
             false => self.failed + self.succeeded >= ATTEMPTS_MIN && self.share() >= limit,
-            true => self.share() < limit * RIGHT_AGAIN,
+            true => self.succeeded > 0 && self.share() < limit * RIGHT_AGAIN,
         }
     }
 
@@ -266,7 +268,8 @@ mod tests {
         assert!(!rate(5, 0).has_changed(false, 0.2), "five attempts say nothing");
         assert!(rate(2, 8).has_changed(false, 0.2) && !rate(1, 9).has_changed(false, 0.2));
         assert!(!rate(19, 81).has_changed(true, 0.2), "hardly below is not right again");
-        assert!(rate(15, 85).has_changed(true, 0.2) && rate(0, 0).has_changed(true, 0.2));
+        assert!(rate(15, 85).has_changed(true, 0.2) && rate(0, 1).has_changed(true, 0.2));
+        assert!(!rate(0, 0).has_changed(true, 0.2), "nothing was tried");
         assert_eq!((rate(1, 7).shown(), rate(1, 7).to_string()), ("12.5 %".into(), "1 of 8".into()));
     }
 
@@ -280,6 +283,6 @@ mod tests {
             (scope("sms"), vec![minute(11, 1_000)]),
             (scope("mail"), vec![minute(12, 2)]),
         ];
-        assert_eq!(Rate::of_counts(&counts, &scope("mail"), 10).to_string(), "3 of 5");
+        assert_eq!(Rate::of_counts(&counts, &scope("mail"), 11).to_string(), "3 of 5");
     }
 }
