@@ -101,15 +101,17 @@ fn kept_body(response: &Response) -> (Value, bool) {
 /// The failure that a status is. What the far side wrote is its detail: not everybody who may see a job may read answers.
 pub(crate) fn refused(host: &str, response: &Response, now: Timestamp) -> Failure {
     let status = response.status.as_u16();
-    let mut failure = match response.status.is_redirection() {
+    // Other answers of that hundred, such as «not modified», say nothing of where to go.
+    let points_elsewhere = response.status.is_redirection() && response.headers.contains_key(LOCATION);
+    let mut failure = match points_elsewhere {
         true => {
-            let hint = "write that URL, or \"followRedirects\": true";
+            let hint = "write the URL where that ends, or \"followRedirects\": true for up to three of them";
             Failure::from_status(status, format!("{host} answered {status} and points elsewhere; {hint}"))
         }
         false => Failure::from_status(status, format!("{host} answered {status}")).detail(quoted(response)),
     };
-    // Gone is not found, and will not come back: a list of sources goes on to the next.
-    if status == 410 {
+    // Gone is not found either: a list of sources goes on to the next, and a policy may know both by one name.
+    if matches!(status, 404 | 410) {
         failure = failure.code("NOT_FOUND");
     }
     failure.retry_after = retry_after(&response.headers, now).filter(|_| failure.class.is_retryable());
@@ -237,6 +239,16 @@ mod tests {
             );
         }
         assert!(judged(404).is_not_found() && judged(410).is_not_found() && !judged(400).is_not_found());
+        assert_eq!([404, 410, 400].map(|status| judged(status).code.is_some()), [true, true, false]);
+    }
+
+    #[test]
+    fn only_an_answer_that_names_a_place_points_elsewhere() {
+        let told = |status, headers: &[_]| {
+            refused("a.example", &response(status, headers, ""), Timestamp::EPOCH).message
+        };
+        assert!(told(302, &[("location", "/there")]).contains("302 and points elsewhere; write the URL"));
+        assert_eq!(told(304, &[]), "a.example answered 304");
     }
 
     #[test]
