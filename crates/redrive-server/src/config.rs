@@ -19,13 +19,13 @@ mod tls;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use redrive::{Policy, Retention};
 
 use self::check::Checker;
-use self::node::Value;
+use self::node::{Entry, Node, Value};
 use self::source::Raw;
 
 pub use self::destinations::{DestinationConfig, HealthAt, HealthConfig};
@@ -176,6 +176,27 @@ impl Loaded {
     }
 }
 
+/// A policy that stands in a TOML file of its own, as JSON.
+///
+/// # Errors
+///
+/// All mistakes at once, each with its place, as where the same stands under `policies` in a config file.
+pub fn policy_in(path: &Path, text: &str) -> Result<serde_json::Value, Vec<Mistake>> {
+    let mut mistakes = Vec::new();
+    let table = |entries| Node { value: Value::Table(entries), place: Place::top_of(path) };
+    let under = |key: &str, node| Entry { key: key.to_owned(), place: Place::top_of(path), node };
+    let policy = table(node::from_toml(path, text, &mut mistakes));
+    let json = policy.json();
+    let raw = Raw::of_entries(vec![under("policies", table(vec![under("file", policy)]))], &mut mistakes);
+    let mut checker = Checker { raw: &raw, mistakes };
+    checker.policies();
+    let mut mistakes = checker.mistakes;
+    mistakes.sort_by(|one, other| one.place.cmp(&other.place));
+    // The file has no such key: it was lent one to be read by.
+    mistakes.iter_mut().for_each(|mistake| mistake.key.clear());
+    if mistakes.is_empty() { Ok(json) } else { Err(mistakes) }
+}
+
 /// One line of `config show --origin`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
@@ -192,6 +213,7 @@ pub struct Shown {
 /// Every value that holds, with where it comes from.
 pub fn show(loaded: &Loaded) -> Vec<Shown> {
     let mut lines = Vec::new();
+    let written = |node: &Node| (node.shown(), node.json());
     for key in keys::KEYS {
         let here =
             loaded.raw.settings().filter(|(path, _)| keys::at(path).is_some_and(|at| at.path == key.path));
@@ -202,8 +224,8 @@ pub fn show(loaded: &Loaded) -> Vec<Shown> {
                 (_, kind) if kind.is_secret() => hidden(),
                 (Value::Text(url), keys::Kind::Store) => url
                     .parse::<StoreUrl>()
-                    .map_or_else(|_| hidden(), |url| (format!("{:?}", url.shown()), url.shown().into())),
-                _ => (node.shown(), node.json()),
+                    .map_or_else(|_| hidden(), |url| written(&Node::text(url.shown(), Place::Default))),
+                _ => written(node),
             };
             lines.push(Shown { path: keys::dotted(path), value, json, origin: node.place.clone() });
         }
@@ -215,7 +237,7 @@ pub fn show(loaded: &Loaded) -> Vec<Shown> {
                 keys::Kind::Truth | keys::Kind::Count(..) => {
                     (default.to_owned(), serde_json::from_str(default).unwrap_or_else(|_| default.into()))
                 }
-                _ => (format!("{default:?}"), default.into()),
+                _ => written(&Node::text(default, Place::Default)),
             };
             lines.push(Shown { path: key.path.to_owned(), value, json, origin: Place::Default });
         }
@@ -292,7 +314,7 @@ fn store(checker: &mut Checker<'_>) -> StoreUrl {
 }
 
 fn hosts(checker: &mut Checker<'_>) -> Vec<String> {
-    let read = |node: &node::Node, key: &keys::Key| {
+    let read = |node: &Node, key: &keys::Key| {
         let hosts = check::texts(node, key)?;
         let is_name = |host: &str| !host.contains(['/', '@', ' ', '*', '?', '#']) && !is_with_port(host);
         match hosts.iter().find(|host| !is_name(host)) {

@@ -8,6 +8,8 @@ mod authority;
 mod ground;
 #[path = "cli/keeping.rs"]
 mod keeping;
+#[path = "cli/policy.rs"]
+mod policy;
 #[path = "cli/secure.rs"]
 mod secure;
 #[path = "cli/simulate.rs"]

@@ -11,6 +11,7 @@ use redrive::{OnRetry, Order, Policy, days, hours, mins, secs};
 use redrive_server::config::{
     self, Config, Durability, HealthAt, LogFormat, NoticeOn, NoticeTo, Place, ServeOptions, Sources, StoreUrl,
 };
+use serde_json::json;
 
 /// A folder with config files in it.
 struct Folder(tempfile::TempDir);
@@ -289,6 +290,18 @@ fn every_mistake_says_where_it_stands_and_what_to_write() {
             "redrive.toml:4:1: policies.mine: rules[0]: \"6xx\" names no failures",
         ),
         (
+            "[policies.mine.backoff]\nkind = \"fixd\"\ndelay = \"1s\"",
+            "redrive.toml:2:1: policies.mine: backoff.kind: \"fixd\" is not known; did you mean \"fixed\"?",
+        ),
+        (
+            "[policies.mine]\nmax_attempts = 99999999999999999999",
+            "redrive.toml:2:1: policies.mine: max_attempts: \"99999999999999999999\" is not a count",
+        ),
+        (
+            "[policies.mine]\nbackoff = { kind = \"exponential\", factor = nan }",
+            "redrive.toml:2:35: policies.mine: backoff.factor: \"NaN\" is not a number",
+        ),
+        (
             "[policies.media]\nmax_attempts = 2",
             "redrive.toml:1:11: policies.media: is the name of a preset, which stays what it is; choose another name",
         ),
@@ -554,6 +567,56 @@ fn flags_win_over_variables_and_variables_over_files() {
     assert_eq!(config.store, StoreUrl::Sqlite("flag.db".into()));
     let mail = config.queues.iter().find(|queue| queue.name == "mail").unwrap();
     assert_eq!(mail.policy.preview(1), [mins(1)]);
+}
+
+#[test]
+fn what_is_shown_can_be_loaded_and_says_the_same_wherever_it_came_from() {
+    let sources = Sources::none()
+        .variable("REDRIVE_STORE", "sqlite:odd \u{7f}\u{202e}\t\"name\".db")
+        .variable("REDRIVE_LISTEN", "[::1]:7373")
+        .variable("REDRIVE_HOSTS", "[\"a.example\"]")
+        .variable("REDRIVE_INSECURE", "true")
+        .variable("REDRIVE_INSTANCE", "blue\u{200b} {\\}")
+        .variable("REDRIVE_LEASE", "1m")
+        .variable("REDRIVE_QUEUES__MAIL__CAPACITY", "1000")
+        .variable("REDRIVE_QUEUES__MAIL__POLICY", "mine")
+        .variable(
+            "REDRIVE_POLICIES__MINE",
+            "{\"maxAttempts\":3,\"backoff\":{\"kind\":\"fixed\",\"delay\":1.5}}",
+        )
+        .variable("REDRIVE_LIMITS__BATCH", " 5")
+        .variable("REDRIVE_LIMITS__PAYLOAD_BYTES", "2048")
+        .variable("REDRIVE_DESTINATION__DB__RATE", "10/s")
+        .variable("REDRIVE_EGRESS__ALLOW", "10.0.0.0/8, 127.0.0.0/8")
+        .variable("REDRIVE_COMMANDS__PACK__ARGV", "/bin/tar,--all")
+        .variable("REDRIVE_COMMANDS__PACK__ENV", "{\"LANG\":\"C\"}")
+        .variable("REDRIVE_COMMANDS__PACK__PERMANENT_EXIT_CODES", "[65]")
+        .variable("REDRIVE_NOTIFY", "[{\"on\":[\"dead\"],\"to\":\"log\"}]")
+        .options(ServeOptions { log_format: Some("json".into()), ..ServeOptions::default() });
+    let loaded = config::read(&sources);
+    let shown = config::show(&loaded);
+    let value = |path: &str| shown.iter().find(|line| line.path == path).unwrap().json.clone();
+    assert_eq!(
+        ["limits.batch", "insecure", "egress.allow", "queues.mail.capacity"].map(value),
+        [json!(5), json!(true), json!(["10.0.0.0/8", "127.0.0.0/8"]), json!(1000)]
+    );
+    // As the command prints it.
+    let line = |line: &config::Shown| format!("{} = {}\n", line.path, redrive_server::printable(&line.value));
+    let file: String = shown.iter().map(line).collect();
+    let again = load(&file);
+    assert_eq!(format!("{again:#?}"), format!("{:#?}", loaded.into_config().unwrap()), "{file}");
+}
+
+#[test]
+fn secrets_in_variables_are_as_hidden_as_those_in_files() {
+    let secret = "whsec_hunter2hunter2hunter2hunter2abcd";
+    let sources = Sources::none()
+        .variable("REDRIVE_ENDPOINTS__SHOP__SECRETS", &format!("{secret},{secret}"))
+        .variable("REDRIVE_ENDPOINTS__BANK__SECRET", secret);
+    let loaded = config::read(&sources);
+    let shown = format!("{:?}", config::show(&loaded));
+    assert!(!shown.contains("hunter2") && shown.contains("(hidden)"), "{shown}");
+    assert_eq!(loaded.into_config().unwrap().endpoints["shop"].len(), 2);
 }
 
 #[test]

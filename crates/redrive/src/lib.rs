@@ -61,6 +61,9 @@ pub use policy::{
     Ask, Backoff, Decision, Delay, GiveUp, Jitter, JitterKind, Limit, Origin, OverCap, Policy, RetryAfter,
     Then,
 };
+// For the server, which guesses at its own words.
+#[doc(hidden)]
+pub use policy::closest;
 pub use queue::{CONCURRENCY_DEFAULT, CONCURRENCY_MAX, OnRetry, Order, Queue, Retention};
 pub use span::{days, hours, millis, mins, secs};
 pub use stats::{ACTIVITY_MAX, Activity, TREND_PARTS, Tally, Trend, What};

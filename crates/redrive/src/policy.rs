@@ -17,11 +17,13 @@ use crate::span::{self, days, hours, secs};
 mod check;
 mod delay;
 mod form;
+mod meant;
 mod presets;
 mod reader;
 mod workflow;
 
 pub use delay::{Backoff, Jitter, JitterKind, OverCap, Then};
+pub use meant::closest;
 
 /// When to try again and when to stop.
 ///

@@ -14,6 +14,7 @@ use utoipa::{IntoParams, PartialSchema, ToSchema};
 use super::Api;
 use super::answer::invalid;
 use super::schemas::{self, Labels, PolicyForm};
+use crate::config::closest;
 use crate::door::Refusal;
 use crate::reading::fields;
 pub(super) use crate::reading::object;
@@ -36,6 +37,9 @@ impl PartialSchema for Span {
 }
 
 impl ToSchema for Span {}
+
+/// How much is said of a name that nobody knows.
+const NAME_CHARS_SHOWN: usize = 100;
 
 /// Reads a priority, and says what one is if it is none.
 pub(super) fn priority<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<i16>, D::Error> {
@@ -231,8 +235,17 @@ pub(super) fn policy_of(api: &Api, policy: Value) -> Result<Policy, Refusal> {
     match policy {
         Value::String(name) => match api.inner.policies.get(&name) {
             Some(policy) => Ok(policy.clone()),
-            None => Policy::preset(&name)
-                .map_err(|problem| invalid(problem, "all presets are at GET /api/v1/policies/presets")),
+            None => Policy::preset(&name).map_err(|_| {
+                let own = api.inner.policies.keys().map(String::as_str);
+                let known: Vec<&str> = Policy::PRESETS.iter().copied().chain(own).collect();
+                let what = match closest(&name, known.iter().copied()) {
+                    Some(meant) => format!("did you mean {meant:?}?"),
+                    None => format!("write one of {}", known.join(", ")),
+                };
+                let name: String = name.chars().take(NAME_CHARS_SHOWN).collect();
+                let message = format!("there is no preset {name:?}; {what}");
+                invalid(message, "all presets are at GET /api/v1/policies/presets")
+            }),
         },
         value => Policy::from_json(value).map_err(|problems| {
             invalid(

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::{Args, Subcommand};
+use redrive_server::config::{self, Mistake};
 use redrive_server::printable;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -12,7 +13,7 @@ use super::{json_from, print_json, read_from, up_to};
 use crate::client::{Data, Need, Target};
 use crate::out::{self, Colour};
 use crate::table::{Table, facts, number, text};
-use crate::trouble::{Done, Trouble};
+use crate::trouble::{Done, Exit, Trouble};
 
 /// The longest bar, and what is left of it where there is hardly room for any.
 const BAR: usize = 40;
@@ -77,13 +78,22 @@ pub(crate) struct Classify {
     target: Target,
 }
 
-/// A policy by name or by value.
+/// A policy by name or by value: JSON, or a file in either language.
 pub(crate) fn policy_from(given: &str) -> Done<Box<RawValue>> {
-    let is_value = given == "-" || given.starts_with(['@', '{']);
-    match is_value {
-        true => json_from(given, "the policy"),
-        false => to_raw_value(given).map_err(|error| Trouble::from(anyhow::Error::from(error))),
+    let raw = |value: Value| to_raw_value(&value).map_err(|error| Trouble::from(anyhow::Error::from(error)));
+    match given.strip_prefix('@').map(Path::new) {
+        Some(file) if file.extension().is_some_and(|extension| extension == "toml") => {
+            let text = read_from(given, "the policy")?;
+            raw(config::policy_in(file, &text).map_err(|mistakes| not_understood(&mistakes))?)
+        }
+        None if given != "-" && !given.starts_with('{') => raw(given.into()),
+        _ => json_from(given, "the policy"),
     }
+}
+
+fn not_understood(mistakes: &[Mistake]) -> Trouble {
+    let lines: Vec<String> = mistakes.iter().map(ToString::to_string).collect();
+    Trouble::new(Exit::Failed, format!("the policy is not understood\n{}", lines.join("\n")))
 }
 
 pub(crate) async fn run(command: PolicyCommand) -> Done {
@@ -98,7 +108,8 @@ pub(crate) async fn run(command: PolicyCommand) -> Done {
             Ok(())
         }
         PolicyCommand::Check(Check { file, target }) => {
-            let data = preview(&target, &policy_in(&file)?, 1000).await?;
+            let from = if file == "-" { file } else { format!("@{file}") };
+            let data = preview(&target, &policy_from(&from)?, 1000).await.map_err(without_itself)?;
             match target.json {
                 true => print_json(&data),
                 false => out::answer(&format!("good: {}", data.read::<Previewed>()?.summary())),
@@ -108,18 +119,10 @@ pub(crate) async fn run(command: PolicyCommand) -> Done {
     }
 }
 
-/// A policy out of a file, in either language.
-fn policy_in(file: &str) -> Done<Box<RawValue>> {
-    let is_toml = Path::new(file).extension().is_some_and(|extension| extension == "toml");
-    let from = if file == "-" { file.to_owned() } else { format!("@{file}") };
-    if !is_toml {
-        return json_from(&from, "the policy");
-    }
-    let text = read_from(&from, "the policy")?;
-    let value: Value = toml::from_str(&text).map_err(|error| {
-        Trouble::usage(format!("{file} is not TOML: {error}"), "write the keys of one policy at the top")
-    })?;
-    to_raw_value(&value).map_err(|error| Trouble::from(anyhow::Error::from(error)))
+/// That a check is what to try is no hint to whoever has just tried it.
+fn without_itself(trouble: Trouble) -> Trouble {
+    let hint = trouble.hint.filter(|hint| !hint.contains("redrive policy check"));
+    Trouble { hint, ..trouble }
 }
 
 async fn preview(target: &Target, policy: &RawValue, count: u32) -> Done<Data> {
@@ -128,7 +131,8 @@ async fn preview(target: &Target, policy: &RawValue, count: u32) -> Done<Data> {
         policy: &'a RawValue,
         count: u32,
     }
-    target.reach(Need::Config).await?.post("/policies/preview", &Form { policy, count }).await
+    let client = target.reach(Need::Config).await?;
+    client.post("/policies/preview", &Form { policy, count }).await
 }
 
 /// What a policy does.
@@ -266,11 +270,13 @@ pub(crate) async fn classify(given: Classify) -> Done {
     if let Some(status) = given.status {
         body["status"] = status.into();
     }
-    if let Some(policy) = &given.policy {
-        body["policy"] = serde_json::from_str(policy_from(policy)?.get())
-            .map_err(|error| Trouble::from(anyhow::Error::from(error)))?;
+    let policy = given.policy.as_deref().map(policy_from).transpose()?;
+    if let Some(policy) = &policy {
+        body["policy"] =
+            serde_json::from_str(policy.get()).map_err(|error| Trouble::from(anyhow::Error::from(error)))?;
     }
-    let data = given.target.reach(Need::Config).await?.post("/classify", &body).await?;
+    let client = given.target.reach(Need::Config).await?;
+    let data = client.post("/classify", &body).await?;
     if given.target.json {
         print_json(&data);
         return Ok(());

@@ -81,13 +81,9 @@ pub(super) fn file(node: &Node, key: &Key) -> Result<PathBuf, String> {
     text(node, key).map(PathBuf::from)
 }
 
-/// A list; from a variable or a flag, parted by commas.
 pub(super) fn texts(node: &Node, key: &Key) -> Result<Vec<String>, String> {
     match &node.value {
         Value::List(nodes) => nodes.iter().map(|node| text(node, key)).collect(),
-        Value::Text(list) if !matches!(node.place, Place::File { .. }) => {
-            Ok(list.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect())
-        }
         _ => Err(format!("{0} is not a list; write [{0}]", node.shown())),
     }
 }

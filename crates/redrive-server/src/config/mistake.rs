@@ -4,10 +4,9 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::printable;
+pub use redrive::closest;
 
-/// As much of a word says which one is meant.
-const BEGINNING_MIN: usize = 4;
+use crate::printable;
 
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,42 +76,6 @@ pub(crate) fn unknown_word<'a>(got: &str, known: impl IntoIterator<Item = &'a st
         Some(meant) => format!("{got:?} is not known; did you mean {meant:?}?"),
         None => format!("{got:?} is not known; write one of {}", quoted(known.into_iter().collect())),
     }
-}
-
-/// The word that was probably meant: one that a slip of the fingers turns into what was written, or of which it is the
-/// beginning.
-pub fn closest<'a>(got: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let got = got.to_lowercase();
-    let room = (got.chars().count() / 3).clamp(1, 3);
-    known
-        .into_iter()
-        .map(|word| (distance(&got, &word.to_lowercase()), word))
-        .filter(|(distance, word)| *distance <= room || is_begun(&got, word))
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, word)| word)
-}
-
-fn is_begun(got: &str, word: &str) -> bool {
-    got.len() >= BEGINNING_MIN && word.to_lowercase().starts_with(got)
-}
-
-/// How many characters must be put in, taken out, replaced or swapped with their neighbour.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut best = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                best = best.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(best);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! A value as somebody wrote it, with the place where it stands: read from TOML, from JSON in an environment variable,
-//! or from plain text.
+//! A value as somebody wrote it, with the place where it stands: read from TOML, from an environment variable, or from
+//! plain text.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,9 @@ use std::sync::Arc;
 use serde_json::{Map, Number};
 use toml::de::{DeTable, DeValue};
 
+use super::keys::Kind;
 use super::mistake::{Mistake, Place};
+use crate::printable_json;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -52,7 +54,10 @@ impl Node {
     /// As it would be written in a file, on one line.
     pub(super) fn shown(&self) -> String {
         match &self.value {
-            Value::Text(text) => format!("{text:?}"),
+            // What JSON escapes, it escapes as TOML does; Rust does not.
+            Value::Text(text) => {
+                printable_json(&serde_json::Value::from(text.as_str()).to_string()).into_owned()
+            }
             Value::Integer(number) => number.to_string(),
             Value::Float(number) => number.to_string(),
             Value::Truth(truth) => truth.to_string(),
@@ -73,7 +78,10 @@ impl Node {
         match &self.value {
             Value::Text(text) => Json::String(text.clone()),
             Value::Integer(number) => Json::Number((*number).into()),
-            Value::Float(number) => Number::from_f64(*number).map_or(Json::Null, Json::Number),
+            // Null would be as good as nothing written.
+            Value::Float(number) => {
+                Number::from_f64(*number).map_or_else(|| Json::String(number.to_string()), Json::Number)
+            }
             Value::Truth(truth) => Json::Bool(*truth),
             Value::List(nodes) => Json::Array(nodes.iter().map(Node::json).collect()),
             Value::Table(entries) => {
@@ -84,8 +92,29 @@ impl Node {
     }
 }
 
+/// What stands in a variable, which knows only texts, as a file would have it. What cannot be one of its kind stays a
+/// text, for whoever reads that kind to refuse.
+pub(super) fn from_variable(text: &str, kind: Kind, place: &Place) -> Result<Node, serde_json::Error> {
+    let is_json = text.trim_start().starts_with(['{', '[']);
+    let read = match kind {
+        Kind::Truth => text.parse().ok().map(Value::Truth),
+        Kind::Count(..) => text.trim().parse().ok().map(Value::Integer),
+        Kind::Texts | Kind::Secrets | Kind::ExitCodes | Kind::Environment | Kind::Policy | Kind::Notify
+            if is_json =>
+        {
+            return Ok(from_json(serde_json::from_str(text)?, place));
+        }
+        Kind::Texts | Kind::Secrets => {
+            let parts = text.split(',').map(str::trim).filter(|part| !part.is_empty());
+            Some(Value::List(parts.map(|part| Node::text(part, place.clone())).collect()))
+        }
+        _ => None,
+    };
+    Ok(Node { value: read.unwrap_or_else(|| Value::Text(text.to_owned())), place: place.clone() })
+}
+
 /// A JSON value out of a variable, all of it at that place.
-pub(super) fn from_json(json: serde_json::Value, place: &Place) -> Node {
+fn from_json(json: serde_json::Value, place: &Place) -> Node {
     use serde_json::Value as Json;
     let value = match json {
         Json::Null => Value::Text(String::new()),
@@ -145,7 +174,8 @@ impl Source<'_> {
             DeValue::String(text) => Value::Text(text.to_string()),
             DeValue::Integer(number) => {
                 let read = i64::from_str_radix(number.as_str(), number.radix());
-                read.map_or_else(|_| Value::Float(f64::NAN), Value::Integer)
+                // As a text, whoever wants a number refuses it.
+                read.map_or_else(|_| Value::Text(number.to_string()), Value::Integer)
             }
             DeValue::Float(number) => Value::Float(number.as_str().parse().unwrap_or(f64::NAN)),
             DeValue::Boolean(truth) => Value::Truth(*truth),

@@ -270,7 +270,7 @@ impl Raw {
         ["store", "store_file"].iter().any(|key| self.settings.contains_key([(*key).to_owned()].as_slice()))
     }
 
-    fn of_entries(entries: Vec<Entry>, mistakes: &mut Vec<Mistake>) -> Raw {
+    pub(super) fn of_entries(entries: Vec<Entry>, mistakes: &mut Vec<Mistake>) -> Raw {
         let mut raw = Raw::default();
         raw.put_entries(&[], entries, mistakes);
         raw
@@ -308,7 +308,7 @@ impl Raw {
 
     fn put_variable(&mut self, name: &str, path: Vec<String>, value: &str, mistakes: &mut Vec<Mistake>) {
         let place = Place::Variable(name.to_owned());
-        if keys::at(&path).is_none() {
+        let Some(key) = keys::at(&path) else {
             let known: Vec<String> =
                 keys::KEYS.iter().map(|key| keys::variable(&named_as(key.path, &path))).collect();
             let message = match closest(name, known.iter().map(String::as_str)) {
@@ -317,12 +317,8 @@ impl Raw {
             };
             mistakes.push(Mistake { place, key: String::new(), message });
             return;
-        }
-        let node = match value.trim_start().starts_with(['{', '[']) {
-            true => serde_json::from_str(value).map(|json| node::from_json(json, &place)),
-            false => Ok(Node::text(value, place.clone())),
         };
-        match node {
+        match node::from_variable(value, key.kind, &place) {
             Ok(node) => drop(self.settings.insert(path, node)),
             Err(error) => mistakes.push(Mistake {
                 place,

@@ -7,6 +7,8 @@
 //! What is left out is as in [`Policy::of`]; without `backoff` it is as in the default policy. With `"preset"` it is as
 //! in that preset. A text alone is the name of a preset.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Number, Value, json};
 
@@ -83,7 +85,7 @@ fn read_base(reader: &mut Reader<'_>) -> Policy {
     }
 }
 
-fn read_backoff(mut reader: Reader<'_>) -> Option<(Backoff, Option<std::time::Duration>)> {
+fn read_backoff(mut reader: Reader<'_>) -> Option<(Backoff, Option<Duration>)> {
     #[derive(Clone, Copy)]
     enum Kind {
         Immediate,
@@ -101,16 +103,19 @@ fn read_backoff(mut reader: Reader<'_>) -> Option<(Backoff, Option<std::time::Du
         ("fibonacci", Kind::Fibonacci),
         ("schedule", Kind::Schedule),
     ];
-    let kind = reader.word("kind", &kinds).unwrap_or(Kind::Exponential);
+    let kind = match (reader.has("kind"), reader.word("kind", &kinds)) {
+        // What else belongs here is not known either.
+        (true, None) => return None,
+        (_, kind) => kind.unwrap_or(Kind::Exponential),
+    };
     let second = secs(1);
     let backoff = match kind {
         Kind::Immediate => Backoff::Immediate,
         Kind::Fixed => {
-            let delay = reader.span("delay");
-            if delay.is_none() {
+            if !reader.has("delay") {
                 reader.mistake("delay", "is needed for kind \"fixed\"; write how long, such as \"5m\"");
             }
-            Backoff::Fixed { delay: delay.unwrap_or(second) }
+            Backoff::Fixed { delay: reader.span("delay").unwrap_or(second) }
         }
         Kind::Linear => {
             let base = reader.span("base").unwrap_or(second);
@@ -122,10 +127,14 @@ fn read_backoff(mut reader: Reader<'_>) -> Option<(Backoff, Option<std::time::Du
             exponent_start: reader.count("exponentStart").unwrap_or(0),
         },
         Kind::Fibonacci => Backoff::Fibonacci { base: reader.span("base").unwrap_or(second) },
-        Kind::Schedule => Backoff::Schedule {
-            delays: reader.spans("delays").unwrap_or_default(),
-            then: reader.word("then", &THEN).unwrap_or_default(),
-        },
+        Kind::Schedule => {
+            // Where one cannot be read, none would be another mistake.
+            let stand_in = if reader.has("delays") { vec![second] } else { Vec::new() };
+            Backoff::Schedule {
+                delays: reader.spans("delays").unwrap_or(stand_in),
+                then: reader.word("then", &THEN).unwrap_or_default(),
+            }
+        }
     };
     let cap = reader.span("cap");
     reader.finish();
@@ -139,19 +148,28 @@ const OVER_CAP: [(&str, OverCap); 2] = [("within", OverCap::Within), ("beyond", 
 fn read_jitter(reader: &mut Reader<'_>, value: Value) -> Option<Jitter> {
     let value = if value.is_string() { json!({ "kind": value }) } else { value };
     let mut reader = reader.object_of("jitter", value)?;
-    let ratio = reader.number("ratio");
-    let max = reader.span("max");
+    // Where it cannot be read, none would be another mistake.
+    let max_or = if reader.has("max") { secs(1) } else { Duration::ZERO };
     let kinds = [
         ("none", JitterKind::None),
-        ("ratio", JitterKind::Ratio { ratio: ratio.unwrap_or(0.1) }),
-        ("additive", JitterKind::Additive { max: max.unwrap_or_default() }),
+        ("ratio", JitterKind::Ratio { ratio: 0.1 }),
+        ("additive", JitterKind::Additive { max: max_or }),
         ("full", JitterKind::Full),
         ("equal", JitterKind::Equal),
         ("decorrelated", JitterKind::Decorrelated),
     ];
-    let kind = reader.word("kind", &kinds);
+    let mut kind = match (reader.has("kind"), reader.word("kind", &kinds)) {
+        // What else belongs here is not known either.
+        (true, None) => return None,
+        (_, kind) => kind.unwrap_or(JitterKind::Full),
+    };
+    match (&mut kind, reader.number("ratio"), reader.span("max")) {
+        (JitterKind::Ratio { ratio }, Some(written), _) => *ratio = written,
+        (JitterKind::Additive { max }, _, Some(written)) => *max = written,
+        _ => {}
+    }
     let jitter = Jitter {
-        kind: kind.unwrap_or(JitterKind::Full),
+        kind,
         skip_first: reader.truth("skipFirst").unwrap_or(false),
         over_cap: reader.word("overCap", &OVER_CAP).unwrap_or_default(),
     };
@@ -324,7 +342,7 @@ mod tests {
         assert_eq!(read_text(r#""media""#), Policy::preset("media").unwrap());
         let changed = read_text(r#"{"preset":"media","maxRetries":6}"#);
         assert_eq!(changed, Policy::preset("media").unwrap().retries(6));
-        assert!(mistakes_in(json!("medai"))[0].contains("write one of media, download"));
+        assert!(mistakes_in(json!("medai"))[0].contains("did you mean \"media\"?"));
     }
 
     #[test]
@@ -349,10 +367,11 @@ mod tests {
             "maxCrashes": -1,
             "notify": "yes",
             "timout": "1s",
+            "colour": "red",
         }));
         let expected = [
             "backoff.base is 0s: every retry would run at once; write a base of at least 1ms, or kind \"immediate\"",
-            "backoff.facto is not known here; write one of kind, base, factor, exponentStart, cap",
+            "backoff.facto is not known here; did you mean factor?",
             "backoff.factor: \"two\" is not a number; write one, such as 2",
             "jitter.kind: \"wild\" is not known; write one of \"none\", \"ratio\", \"additive\", \"full\", \"equal\", \
              \"decorrelated\"",
@@ -362,7 +381,8 @@ mod tests {
             "rules[1]: unknown variant `sad`, expected one of `transient`",
             "maxCrashes: -1 is not a count; write a whole number from 0 to",
             "notify: \"yes\" is neither; write true or false",
-            "timout is not known here; write one of preset, backoff",
+            "timout is not known here; did you mean timeout?",
+            "colour is not known here; write one of preset, backoff",
         ];
         for text in expected {
             assert!(mistakes.iter().any(|mistake| mistake.starts_with(text)), "{text}\nin {mistakes:#?}");
@@ -374,6 +394,61 @@ mod tests {
         assert!(
             mistakes_in(json!({"backoff": {"kind": "schedule"}}))[0].contains("write at least one delay")
         );
+    }
+
+    #[test]
+    fn the_policy_on_the_page_about_policies_is_read_as_it_stands() {
+        let page = include_str!("../../../../docs/concepts/policies.md");
+        let json = page.split("```json\n").nth(1).and_then(|rest| rest.split_once("```")).unwrap().0;
+        let policy = Policy::from_json(serde_json::from_str(json).unwrap()).unwrap();
+        assert_eq!(policy.limit, Limit::Attempts(4));
+        assert_eq!(policy.preview(3), [secs(1), secs(2), secs(4)]);
+    }
+
+    #[test]
+    fn what_is_unknown_is_named_as_it_is_written_with_what_was_probably_meant() {
+        for (written, mistake) in [
+            (json!({"max_atempts": 4}), "max_atempts is not known here; did you mean max_attempts?"),
+            (json!({"maxAtempts": 4}), "maxAtempts is not known here; did you mean maxAttempts?"),
+            (json!({"retry_after": {"minn": "1s"}}), "retry_after.minn is not known here; did you mean min?"),
+            (
+                json!({"backoff": {"kind": "fixd"}}),
+                "backoff.kind: \"fixd\" is not known; did you mean \"fixed\"?",
+            ),
+            (json!({"jitter": "ful"}), "jitter.kind: \"ful\" is not known; did you mean \"full\"?"),
+        ] {
+            assert_eq!(mistakes_in(written), [mistake]);
+        }
+        let snake = &mistakes_in(json!({"the_colour": "red"}))[0];
+        assert!(snake.contains("write one of preset, backoff, jitter, max_attempts, "), "{snake}");
+    }
+
+    #[test]
+    fn nothing_is_said_of_what_a_mistake_has_made_unknown() {
+        for written in [
+            json!({"backoff": {"kind": "fixd", "delay": "1s", "cap": "1ms"}}),
+            json!({"backoff": {"kind": 5, "delay": "soon"}}),
+            json!({"backoff": {"kind": "fixed", "delay": "-1s"}}),
+            json!({"backoff": {"kind": "schedule", "delays": ["soon"]}}),
+            json!({"backoff": {"kind": "schedule", "delays": "7d"}}),
+            json!({"jitter": {"kind": "wild", "ratio": "x", "maxx": 1}}),
+            json!({"jitter": {"kind": "additive", "max": "soon"}}),
+        ] {
+            let mistakes = mistakes_in(written.clone());
+            assert_eq!(mistakes.len(), 1, "{written}: {mistakes:#?}");
+        }
+        let both = mistakes_in(json!({"backoff": {"kind": "schedule", "delays": ["soon", "1d", "late"]}}));
+        assert_eq!(both.len(), 2, "{both:#?}");
+    }
+
+    #[test]
+    fn a_great_many_mistakes_are_not_guessed_at_and_a_long_word_is_not_measured() {
+        let many: Map<String, Value> = (0..1000).map(|n| (format!("timeout{n}"), json!(1))).collect();
+        let mistakes = mistakes_in(Value::Object(many));
+        let guessed = mistakes.iter().filter(|mistake| mistake.contains("did you mean timeout?")).count();
+        assert_eq!((mistakes.len(), guessed), (1000, 32));
+        // Measured, it would take tables of a hundred million numbers.
+        assert_eq!(mistakes_in(json!({"x".repeat(10_000_000): 1})).len(), 1);
     }
 
     #[test]

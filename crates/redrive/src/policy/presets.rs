@@ -1,5 +1,6 @@
 //! The policies that have names, each exact to the millisecond before jitter.
 
+use super::meant::closest;
 use super::{Backoff, Jitter, Policy};
 use crate::classify::{On, Rule};
 use crate::outcome::Class;
@@ -24,7 +25,7 @@ impl Policy {
     ///
     /// # Errors
     ///
-    /// The names there are.
+    /// The name that was probably meant, or all there are.
     pub fn preset(name: &str) -> Result<Policy, String> {
         let policy = match name {
             "media" => media(),
@@ -39,10 +40,12 @@ impl Policy {
             "offline" => offline(),
             "feed" => feed(),
             _ => {
-                return Err(format!(
-                    "there is no preset {name:?}; write one of {}",
-                    Policy::PRESETS.join(", ")
-                ));
+                return Err(match closest(name, Policy::PRESETS.iter().copied()) {
+                    Some(meant) => format!("there is no preset {name:?}; did you mean {meant:?}?"),
+                    None => {
+                        format!("there is no preset {name:?}; write one of {}", Policy::PRESETS.join(", "))
+                    }
+                });
             }
         };
         Ok(Policy { name: Some(name.to_owned()), ..policy })
@@ -154,7 +157,11 @@ mod tests {
             assert_eq!(policy.validate(), Ok(()), "{name}");
             assert_eq!(policy.retries_allowed(Origin::Engine), Some(u32::try_from(seconds.len()).unwrap()));
         }
-        assert!(Policy::preset("Media").unwrap_err().contains("write one of media, download"));
+        assert!(Policy::preset("none-of-them").unwrap_err().contains("write one of media, download"));
+        assert_eq!(
+            Policy::preset("Medai").unwrap_err(),
+            "there is no preset \"Medai\"; did you mean \"media\"?"
+        );
     }
 
     #[test]

@@ -5,12 +5,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::meant::closest;
 use crate::span;
+
+/// What has more mistakes than this is no policy that somebody misspelt, and guessing at all of them takes long.
+const GUESSES_MAX: usize = 32;
 
 /// An object being read. Keys may be camelCase or snake_case; null is as good as absent.
 pub(super) struct Reader<'m> {
     path: String,
-    fields: BTreeMap<String, Value>,
+    /// By their names in camelCase, each as it is written and what stands there.
+    fields: BTreeMap<String, (String, Value)>,
     known: Vec<&'static str>,
     mistakes: &'m mut Vec<String>,
 }
@@ -28,18 +33,24 @@ impl<'m> Reader<'m> {
         let mut fields = BTreeMap::new();
         for (key, value) in object {
             let name = camel_case(&key);
-            if fields.insert(name.clone(), value).is_some() {
-                mistakes
-                    .push(format!("{path}{name} is written twice, as {name} and as {key}; keep one of them"));
+            if let Some((other, _)) = fields.insert(name.clone(), (key.clone(), value)) {
+                mistakes.push(format!(
+                    "{path}{name} is written twice, as {other} and as {key}; keep one of them"
+                ));
             }
         }
         Some(Reader { path: path.to_owned(), fields, known: Vec::new(), mistakes })
     }
 
+    /// Whether something stands under `name` that has not been read yet, right or wrong.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.fields.get(name).is_some_and(|(_, value)| !value.is_null())
+    }
+
     /// The value under `name`.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Value> {
         self.known.push(name);
-        self.fields.remove(name).filter(|value| !value.is_null())
+        self.fields.remove(name).map(|(_, value)| value).filter(|value| !value.is_null())
     }
 
     /// What is wrong with a field.
@@ -62,11 +73,14 @@ impl<'m> Reader<'m> {
         self.note(name, read)
     }
 
-    /// A list of durations.
+    /// A list of durations, if all of them can be read.
     pub(super) fn spans(&mut self, name: &'static str) -> Option<Vec<Duration>> {
         let list = self.list(name)?;
         let indexed = list.iter().enumerate();
-        Some(indexed.filter_map(|(at, value)| self.span_of(&format!("{name}[{at}]"), value)).collect())
+        // All of them before the first that is wrong ends it: each mistake is to be named.
+        let read: Vec<Option<Duration>> =
+            indexed.map(|(at, value)| self.span_of(&format!("{name}[{at}]"), value)).collect();
+        read.into_iter().collect()
     }
 
     /// A whole number.
@@ -106,7 +120,12 @@ impl<'m> Reader<'m> {
     pub(super) fn word<T: Copy>(&mut self, name: &'static str, words: &[(&str, T)]) -> Option<T> {
         let value = self.take(name)?;
         let found = words.iter().find(|(word, _)| value.as_str() == Some(word)).map(|(_, meaning)| *meaning);
-        self.note(name, found.ok_or_else(|| format!("{value} is not known; write one of {}", listed(words))))
+        let known = || words.iter().map(|(word, _)| *word);
+        let read = found.ok_or_else(|| match value.as_str().and_then(|got| self.guess(got, known())) {
+            Some(meant) => format!("{value} is not known; did you mean {meant:?}?"),
+            None => format!("{value} is not known; write one of {}", listed(words)),
+        });
+        self.note(name, read)
     }
 
     /// A list.
@@ -119,8 +138,9 @@ impl<'m> Reader<'m> {
 
     /// An object inside, to be read and finished in turn.
     pub(super) fn object(&mut self, name: &'static str) -> Option<Reader<'_>> {
+        let written = self.fields.get(name).map_or_else(|| name.to_owned(), |(written, _)| written.clone());
         let value = self.take(name)?;
-        self.object_of(name, value)
+        self.object_of(&written, value)
     }
 
     pub(super) fn object_of(&mut self, name: &str, value: Value) -> Option<Reader<'_>> {
@@ -129,10 +149,22 @@ impl<'m> Reader<'m> {
 
     /// Whatever has not been read is a mistake: a misspelt limit must not be no limit.
     pub(super) fn finish(mut self) {
-        for key in std::mem::take(&mut self.fields).into_keys() {
-            let known = self.known.join(", ");
-            self.mistake(&key, &format!("is not known here; write one of {known}"));
+        for (written, _) in std::mem::take(&mut self.fields).into_values() {
+            // In the spelling of whoever wrote it.
+            let is_snake = written.contains('_');
+            let spelt = |name: &&str| if is_snake { snake_case(name) } else { (*name).to_owned() };
+            let known: Vec<String> = self.known.iter().map(spelt).collect();
+            let what = match self.guess(&written, known.iter().map(String::as_str)) {
+                Some(meant) => format!("is not known here; did you mean {meant}?"),
+                None => format!("is not known here; write one of {}", known.join(", ")),
+            };
+            self.mistake(&written, &what);
         }
+    }
+
+    /// What was probably meant.
+    fn guess<'w>(&self, got: &str, known: impl IntoIterator<Item = &'w str>) -> Option<&'w str> {
+        if self.mistakes.len() < GUESSES_MAX { closest(got, known) } else { None }
     }
 
     /// The value, or its mistake for the list.
@@ -154,6 +186,18 @@ pub(super) fn camel_case(key: &str) -> String {
         let mut chars = part.chars();
         out.extend(chars.next().map(|first| first.to_ascii_uppercase()));
         out += chars.as_str();
+    }
+    out
+}
+
+/// `maxAttempts` is `max_attempts`.
+fn snake_case(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 2);
+    for c in name.chars() {
+        if c.is_ascii_uppercase() {
+            out.push('_');
+        }
+        out.push(c.to_ascii_lowercase());
     }
     out
 }

@@ -281,7 +281,7 @@ mod tests {
             "retry.strategy: \"hopeful\" is not known; write one of \"immediate\", \"exponential_backoff\", \
              \"fixed_delay\", \"custom\"",
             "retry.maxAttempts: \"five\" is not a count",
-            "retry.initialDelay is not known here; write one of enabled, strategy",
+            "retry.initialDelay is not known here; did you mean initialDelaySeconds?",
             "retry.retryOn[0] is not a failure",
             "retry.customSchedule.attempts[0].delayDays is missing; write one of \"delayDays\", \"delayHours\"",
             "node is not known here; write one of retry",
