@@ -106,7 +106,7 @@ async fn an_exit_code_decides_whether_it_is_tried_again() {
     assert_eq!((tried.job.state.name(), tried.attempts.len()), (StateName::Dead, 2));
     assert_eq!(
         failure(&tried),
-        (Class::Transient, "EXIT_75".to_owned(), "\"test\" ended with 75: no".to_owned())
+        (Class::Transient, "EXIT_75".to_owned(), "\"test\" ended with 75".to_owned())
     );
     let other = run("exit 3", json!({}), json!({})).await;
     assert_eq!((failure(&other).0, other.attempts.len()), (Class::Transient, 2));
@@ -212,15 +212,39 @@ fn the_guide_tells_the_default_that_the_config_has() {
 }
 
 #[tokio::test]
-async fn the_last_words_of_a_program_are_kept_without_its_secrets() {
-    let script = "echo 'cannot open postgres://app:hunter2@db/x with token=hunter2' >&2; exit 3";
-    let dead = run(script, json!({}), json!({})).await;
-    let (_, code, message) = failure(&dead);
-    assert_eq!(code, "EXIT_3");
-    assert!(message.ends_with("cannot open postgres://***@db/x with token=***"), "{message}");
-    let slow = run("echo password=hunter2 >&2; sleep 60", json!({"timeout": "300ms"}), json!({})).await;
-    let (_, code, message) = failure(&slow);
-    assert!(code == "TIMEOUT" && message.ends_with(": password=***"), "{message}");
+async fn the_last_words_of_a_program_are_kept_beside_the_message_and_without_its_secrets() {
+    let last = "cannot open postgres://***@db/x with token=***";
+    let says = "echo 'cannot open postgres://app:hunter2@db/x with token=hunter2' >&2";
+    for (ends, entry, code, message) in [
+        ("exit 3", json!({}), "EXIT_3", r#""test" ended with 3"#),
+        ("exit 3", json!({"permanent_exit_codes": [3]}), "EXIT_3", r#""test" ended with 3"#),
+        ("kill -9 $$", json!({}), "KILLED", r#""test" was killed by a signal (signal: 9 (SIGKILL))"#),
+        (
+            "sleep 60",
+            json!({"timeout": "300ms"}),
+            "TIMEOUT",
+            r#""test" took longer than 300ms and was killed"#,
+        ),
+    ] {
+        let dead = run(&format!("{says}; {ends}"), entry, json!({})).await;
+        let failure = dead.attempts.last().unwrap().failure.clone().unwrap();
+        assert_eq!((failure.code.as_deref(), failure.message.as_str()), (Some(code), message));
+        assert_eq!(failure.detail.as_deref(), Some(last), "{ends}");
+    }
+}
+
+#[tokio::test]
+async fn a_child_that_makes_a_session_of_its_own_outlives_its_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("child");
+    // Not for ever: this child is killed by nobody.
+    let child = format!("echo $$ > {}; exec sleep 20", file.display());
+    let script = format!(
+        "/usr/bin/setsid /bin/sh -c '{child}' >/dev/null 2>&1 & while [ ! -s {} ]; do :; done",
+        file.display()
+    );
+    run(&script, json!({}), json!({})).await;
+    assert!(lives(&line_of(&file).await));
 }
 
 /// The blocks of one language in a guide.

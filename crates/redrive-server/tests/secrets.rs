@@ -21,7 +21,7 @@ use redrive::{Engine, Policy, Queue, SqliteStore, secs};
 use redrive_server::api::{Api, Parts, router};
 use redrive_server::door::{Scope, Who};
 use redrive_server::egress::{Egress, EgressPolicy};
-use redrive_server::executor::{HttpExecutor, Secrets};
+use redrive_server::executor::{CommandEntry, CommandExecutor, HttpExecutor, Secrets};
 use serde_json::{Value, json};
 use target::{Target, answer};
 use tower::ServiceExt as _;
@@ -38,10 +38,20 @@ impl World {
         let store = Arc::new(SqliteStore::open(folder.path().join("jobs.db")).await.unwrap());
         let allow = vec!["127.0.0.1".parse().unwrap()];
         let http = HttpExecutor::new(Egress::new(EgressPolicy { allow }), Secrets::new());
+        let commands = CommandExecutor::new(indiscreet_commands()).unwrap();
         let queue = Queue::new("default").policy(Policy::fixed(secs(3600)).attempts(3));
-        let engine = Engine::on(store).produce_any().queue(queue).handle(http).build().unwrap();
+        let engine = Engine::on(store)
+            .produce_any()
+            .queue(queue)
+            .handle(http)
+            .handle(commands.clone())
+            .build()
+            .unwrap();
         let endpoints = Some(["billing".to_owned()].into());
-        let router = router(Api::new(engine.clone(), Parts { endpoints, ..Parts::default() }));
+        let router = router(Api::new(
+            engine.clone(),
+            Parts { endpoints, commands: Some(commands), ..Parts::default() },
+        ));
         World { router, engine, folder }
     }
 
@@ -69,13 +79,44 @@ impl World {
     }
 
     async fn call(&self, url: &str) -> String {
-        let enqueued = self.post("/jobs", json!({ "kind": "http", "payload": { "url": url } })).await;
+        self.enqueue("http", json!({ "url": url })).await
+    }
+
+    async fn command(&self, name: &str) -> String {
+        self.enqueue("command", json!({ "command": name })).await
+    }
+
+    async fn enqueue(&self, kind: &str, payload: Value) -> String {
+        let enqueued = self.post("/jobs", json!({ "kind": kind, "payload": payload })).await;
         enqueued["id"].as_str().unwrap().to_owned()
+    }
+
+    /// What was written is only shown to whoever may read payloads, and the message to everybody.
+    async fn check_shown(&self, path: &str, message: &str, written: &str) {
+        let shown = self.shown(Scope::Read, path).await;
+        assert!(shown.contains(message) && !shown.contains("Jane"), "{path}: {shown}");
+        let whole = self.shown(Scope::ReadPayload, path).await;
+        assert!(whole.contains(&format!("{message}: {written}")), "{path}: {whole}");
     }
 }
 
+/// Programs that name their customer when they fail, each in its way.
+fn indiscreet_commands() -> Vec<CommandEntry> {
+    let says = |name: &str, ends: &str| {
+        let script = format!("echo 'no such file of Jane Roe' >&2; {ends}");
+        json!({ "name": name, "argv": ["/bin/sh", "-c", script], "timeout": "1s", "permanent_exit_codes": [3] })
+    };
+    let commands = json!([
+        says("gives-up", "exit 3"),
+        says("fails", "exit 75"),
+        says("dies", "kill -9 $$"),
+        says("hangs", "sleep 60")
+    ]);
+    serde_json::from_value(commands).unwrap()
+}
+
 fn with(scope: Scope) -> Who {
-    Who { name: "somebody".into(), scopes: vec![scope], key_id: Some("k".into()), expires_at: None }
+    Who { name: "somebody".into(), scopes: vec![scope], key_id: Some("k".into()), ..Who::nobody() }
 }
 
 /// A far side that names its customer in whatever it says.
@@ -112,10 +153,7 @@ async fn what_a_far_side_wrote_is_shown_to_whoever_may_read_payloads_and_to_nobo
         ("/executions".to_owned(), &refused, "no such customer: Jane Roe"),
         (format!("/executions/{execution}"), &refused, "no such customer: Jane Roe"),
     ] {
-        let shown = world.shown(Scope::Read, &path).await;
-        assert!(shown.contains(message) && !shown.contains("Jane"), "{path}: {shown}");
-        let whole = world.shown(Scope::ReadPayload, &path).await;
-        assert!(whole.contains(&format!("{message}: {written}")), "{path}: {whole}");
+        world.check_shown(&path, message, written).await;
     }
     let triggered =
         world.ask(&with(Scope::Operate), "POST", &format!("/retry/{waiting}/trigger"), json!({})).await;
@@ -131,6 +169,46 @@ async fn what_a_far_side_wrote_is_shown_to_whoever_may_read_payloads_and_to_nobo
         told += &serde_json::to_string(&event).unwrap();
     }
     assert!(told.contains(&refused) && told.contains(&busy) && !told.contains("Jane"), "{told}");
+}
+
+#[tokio::test]
+async fn what_a_program_wrote_is_shown_to_whoever_may_read_payloads_and_to_nobody_else() {
+    let world = World::new().await;
+    let mut events = world.engine.events();
+    let mut jobs = Vec::new();
+    for (name, message) in [
+        ("gives-up", "ended with 3"),
+        ("fails", "ended with 75"),
+        ("dies", "was killed by a signal (signal: 9 (SIGKILL))"),
+        ("hangs", "took longer than 1s and was killed"),
+    ] {
+        // As it stands within JSON.
+        jobs.push((world.command(name).await, format!(r#"\"{name}\" {message}"#)));
+    }
+    let node = json!({ "nodeId": "a", "subType": "command", "config": { "command": "gives-up" } });
+    let execution = world.post("/executions", json!({ "workflow": { "nodes": [node] } })).await;
+    world.engine.drain_due().await.unwrap();
+    let written = "no such file of Jane Roe";
+    for (job, message) in &jobs {
+        world.check_shown(&format!("/jobs/{job}"), message, written).await;
+        world.check_shown(&format!("/jobs/{job}/explain"), message, written).await;
+        world.check_shown("/jobs", message, written).await;
+    }
+    let (dead, waiting) = (&jobs[0].1, &jobs[1].1);
+    for (path, message) in [
+        ("/dead".to_owned(), dead),
+        ("/dead/groups".to_owned(), dead),
+        ("/retry/pending".to_owned(), waiting),
+        (format!("/executions/{}", execution["id"].as_str().unwrap()), dead),
+    ] {
+        world.check_shown(&path, message, written).await;
+    }
+    let activity = world.shown(Scope::Admin, "/activity").await;
+    assert!(activity.contains(dead.as_str()) && !activity.contains("Jane"), "{activity}");
+    while let Ok(event) = events.try_recv() {
+        let told = serde_json::to_string(&event).unwrap();
+        assert!(!told.contains("Jane"), "{told}");
+    }
 }
 
 #[tokio::test]

@@ -149,7 +149,7 @@ impl Display for Class {
 pub struct Failure {
     /// What kind of trouble. A policy's rules may see it otherwise: [`Policy::classify`](crate::Policy::classify).
     pub class: Class,
-    /// A short name that programs compare: `TIMEOUT`.
+    /// A short name that programs compare: `TIMEOUT`. Without spaces, and at most [`Failure::CODE_CHARS_MAX`] long.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
     /// The HTTP status, if there was one.
@@ -194,7 +194,7 @@ impl From<Reported> for Failure {
             Some(class) => Failure { by: by.unwrap_or(By::Handler), rule, ..Failure::said(class, message) },
             None => Failure::judged(code.clone(), status, message),
         };
-        failure.code = code.or(failure.code);
+        failure.code = code.and_then(|code| code_of(&code)).or(failure.code);
         failure.status = status.or(failure.status);
         failure.retry_after = retry_after;
         detail.into_iter().fold(failure, Failure::detail)
@@ -204,6 +204,8 @@ impl From<Reported> for Failure {
 impl Failure {
     /// How much of a message is kept: its head and its tail, since the cause stands in either.
     pub const MESSAGE_CHARS_MAX: usize = 10_000;
+    /// How much of a code is kept: its beginning. It is a name, and stands in lists of a thousand failures.
+    pub const CODE_CHARS_MAX: usize = 64;
 
     /// Try again when the policy says.
     pub fn retry(message: impl Display) -> Failure {
@@ -265,10 +267,11 @@ impl Failure {
         }
     }
 
-    /// With a code for programs to compare. The class stays.
+    /// With a code for programs to compare. The class stays. What cannot be seen in it becomes `_`, and what is over
+    /// [`Failure::CODE_CHARS_MAX`] is cut off.
     #[must_use]
     pub fn code(mut self, code: impl Into<String>) -> Failure {
-        self.code = Some(code.into());
+        self.code = code_of(&code.into());
         self
     }
 
@@ -332,8 +335,11 @@ impl Failure {
     /// What the code, the status and the text suggest.
     fn judged(code: Option<String>, status: Option<u16>, message: impl Display) -> Failure {
         let message = bounded(&message.to_string());
+        let code = code.and_then(|code| code_of(&code));
         let verdict = classify::judge(code.as_deref(), status, &message);
-        let code = code.or_else(|| classify::code_in(&message).map(str::to_owned));
+        // A long word in capitals is no name that anybody compares.
+        let leading = || classify::code_in(&message).filter(|code| code.len() <= Failure::CODE_CHARS_MAX);
+        let code = code.or_else(|| leading().map(str::to_owned));
         let status = status.or_else(|| classify::status_in(&message));
         let Verdict { class, rule, source } = verdict;
         Failure { class, code, status, message, detail: None, retry_after: None, by: source, rule }
@@ -386,11 +392,20 @@ fn bounded(message: &str) -> String {
     clean[..head].iter().copied().chain(note.chars()).chain(clean[tail..].iter().copied()).collect()
 }
 
+/// A code that is one word, of what can be seen, and not too long: it is printed and compared, and may come from
+/// anybody. Nothing is no code.
+fn code_of(text: &str) -> Option<String> {
+    let seen = |c: char| if c.is_alphanumeric() || c.is_ascii_graphic() { c } else { '_' };
+    let code: String = text.trim().chars().take(Failure::CODE_CHARS_MAX).map(seen).collect();
+    (!code.is_empty()).then_some(code)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::span::secs;
     use proptest::prelude::*;
+    use serde_json::{Value, json};
     use std::io;
 
     #[derive(Debug)]
@@ -512,6 +527,47 @@ mod tests {
     }
 
     #[test]
+    fn whichever_way_a_code_comes_it_is_one_short_word() {
+        let long = "C".repeat(900_000);
+        let read = |class: Value| {
+            let json = json!({ "message": "x", "code": long, "class": class }).to_string();
+            serde_json::from_str::<Failure>(&json).unwrap()
+        };
+        for failure in [
+            Failure::retry("x").code(long.as_str()),
+            Failure::from_code(long.as_str(), "x"),
+            read(Value::Null),
+            read("permanent".into()),
+        ] {
+            assert_eq!(failure.code, Some("C".repeat(Failure::CODE_CHARS_MAX)));
+        }
+        let coded = |code: &str| Failure::retry("x").code(code).code;
+        for (code, kept) in [
+            ("SQLSTATE.23505:fk-1", "SQLSTATE.23505:fk-1"),
+            (" TIMEOUT\n", "TIMEOUT"),
+            ("a b\u{1b}[31m\u{202e}c", "a_b_[31m_c"),
+            ("FÄLLT_AUS", "FÄLLT_AUS"),
+        ] {
+            assert_eq!(coded(code).as_deref(), Some(kept));
+        }
+        assert_eq!((coded(""), coded(" \n")), (None, None));
+        assert_eq!(
+            Failure::from_code(" timeout\n", "x").class,
+            Class::Transient,
+            "it is judged as it is kept"
+        );
+    }
+
+    #[test]
+    fn a_long_word_before_a_colon_is_no_code() {
+        let word = |chars: usize| format!("A_{}", "B".repeat(chars - 2));
+        let code_of = |word: String| Failure::from_text(format!("{word}: x")).code;
+        let fits = word(Failure::CODE_CHARS_MAX);
+        assert_eq!(code_of(fits.clone()), Some(fits));
+        assert_eq!(code_of(word(Failure::CODE_CHARS_MAX + 1)), None);
+    }
+
+    #[test]
     fn what_the_far_side_wrote_is_apart_from_the_message_and_counts_with_it() {
         let of = |message: &str, detail: &str| Failure::from_status(400, message).detail(detail);
         let failure = of("a answered 400", "no such\n order\u{1b}");
@@ -541,6 +597,13 @@ mod tests {
             let failure = Failure::retry(&message);
             prop_assert!(!failure.message.contains(char::is_control));
             prop_assert!(failure.message.chars().count() <= message.chars().count());
+        }
+
+        #[test]
+        fn a_code_that_was_kept_is_kept_as_it_is(code in "(?s).{0,200}") {
+            let kept = Failure::retry("x").code(code).code;
+            let again = kept.clone().and_then(|kept| Failure::retry("x").code(kept).code);
+            prop_assert_eq!(again, kept);
         }
     }
 }

@@ -114,6 +114,7 @@ pub(super) async fn preview(state: State<Api>, who: Who, body: Body<PreviewForm>
 pub(super) struct ClassifyForm {
     /// What it says.
     message: String,
+    #[schema(value_type = Option<schemas::Code>)]
     code: Option<String>,
     status: Option<u16>,
     /// The name of a policy, or a policy, whose rules count; the usual ones if not given.
@@ -143,7 +144,7 @@ pub(super) async fn classify(state: State<Api>, who: Who, body: Body<ClassifyFor
     let ClassifyForm { message, code, status, policy } = body.value;
     let policy =
         policy.map_or_else(|| Ok::<_, Refusal>(Policy::default()), |policy| policy_of(&state, policy))?;
-    let failure = super::workers::failure_of(message, code, status);
+    let failure = super::workers::failure_of(message, code, status)?;
     let verdict = redrive::explain(&failure, &policy);
     ok(ClassView {
         class: verdict.class.name(),

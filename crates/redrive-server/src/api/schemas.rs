@@ -3,7 +3,7 @@
 //!
 //! What is accepted is described, and not only what is best: null is as good as left out.
 
-use redrive::{Class as FailureClass, StateName};
+use redrive::{Class as FailureClass, Failure, StateName};
 use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -33,6 +33,14 @@ macro_rules! described {
 described! {
     State = words("Where a job stands.", StateName::ALL.map(StateName::as_str).to_vec());
     Class = words("What a failure is taken for.", FailureClass::ALL.map(FailureClass::name).to_vec());
+    Code = json!({
+        "type": "string",
+        "description": "A short name that programs compare.",
+        "examples": ["TIMEOUT"],
+        "minLength": 1,
+        "maxLength": Failure::CODE_CHARS_MAX,
+        "pattern": "^[A-Za-z0-9_.:-]+$",
+    });
     OnConflict = words("What to do when the key is taken: `ignore` if not given.", vec!["ignore", "replace", "reject"]);
     Origin = words("Where a job failed first: here, or before it came here.", vec!["engine", "external"]);
     Labels = json!({

@@ -31,6 +31,11 @@ const LEASE_FOR_MAX: Duration = mins(60);
 /// The longest wait for a job.
 const WAIT_MAX: Duration = secs(60);
 
+/// How long a worker's name may be: as long as that of a machine.
+const WORKER_CHARS_MAX: usize = 255;
+/// What a code may have beside letters and digits.
+const CODE_SIGNS: &[u8] = b"_-.:";
+
 /// A lease as text, without its seal.
 const LEASE_DIGITS: usize = 88;
 
@@ -42,6 +47,7 @@ pub(super) struct LeaseForm {
     /// The id that the first answer gave; a worker without one gets one.
     worker_id: Option<String>,
     /// What it is called where people look.
+    #[schema(max_length = 255, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     worker: Option<String>,
     /// Jobs of these kinds.
     kinds: Vec<String>,
@@ -92,6 +98,10 @@ pub(super) struct LeasedView {
 pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) -> Answer<LeasesView> {
     let LeaseForm { worker_id, worker, mut kinds, queues, limit, wait, lease_for } = body.value;
     let queues = queues_for(&state, &who, queues)?;
+    if worker.as_deref().is_some_and(|name| !is_name(name)) {
+        let hint = format!("write at most {WORKER_CHARS_MAX} characters on one line");
+        return Err(invalid("the name of the worker is too long, or has control characters", hint));
+    }
     let lease_for = lease_span(lease_for)?;
     let limit = limit.unwrap_or(1);
     if !(1..=LEASE_MAX).contains(&limit) {
@@ -129,6 +139,11 @@ pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) ->
         jobs.push(LeasedView { lease, run, inputs, job: JobView::of(job, &insider) });
     }
     ok(LeasesView { worker_id, lease_until, jobs })
+}
+
+/// Whether a worker may be called so: lists and logs show its name.
+fn is_name(name: &str) -> bool {
+    name.chars().count() <= WORKER_CHARS_MAX && !name.contains(char::is_control)
 }
 
 /// The queues a worker may work on.
@@ -362,6 +377,7 @@ pub(super) struct FailForm {
     #[schema(value_type = Option<super::schemas::Class>)]
     class: Option<String>,
     /// A short name that programs compare: `TIMEOUT`.
+    #[schema(value_type = Option<super::schemas::Code>)]
     code: Option<String>,
     /// The HTTP status, if there was one.
     status: Option<u16>,
@@ -369,25 +385,47 @@ pub(super) struct FailForm {
     retry_after: Option<Span>,
 }
 
+/// A code as somebody elsewhere gave it, without a secret if that has the letters of a code.
+pub(super) fn code_of(given: Option<String>) -> Result<Option<String>, Refusal> {
+    let is_code = |code: &str| {
+        (1..=Failure::CODE_CHARS_MAX).contains(&code.len())
+            && code.bytes().all(|byte| byte.is_ascii_alphanumeric() || CODE_SIGNS.contains(&byte))
+    };
+    match given {
+        Some(code) if !is_code(&code) => Err(invalid(
+            "the code of the failure is empty, too long, or more than one word",
+            format!(
+                "write 1 to {} letters, digits, _ - . and :, such as TIMEOUT; all else belongs into the message",
+                Failure::CODE_CHARS_MAX
+            ),
+        )),
+        given => Ok(given.map(|code| redact(&code).into_owned())),
+    }
+}
+
 /// A failure from what is known of it.
-pub(super) fn failure_of(message: String, code: Option<String>, status: Option<u16>) -> Failure {
-    let message = redact(&message);
+pub(super) fn failure_of(
+    message: String,
+    code: Option<String>,
+    status: Option<u16>,
+) -> Result<Failure, Refusal> {
+    let (message, code) = (redact(&message), code_of(code)?);
     let failure = match (&code, status) {
         (Some(code), _) => Failure::from_code(code.clone(), message),
         (None, Some(status)) => Failure::from_status(status, message),
         (None, None) => Failure::from_text(message),
     };
     let failure = code.into_iter().fold(failure, |failure, code| failure.code(code));
-    status.into_iter().fold(failure, |failure, status| failure.status(status))
+    Ok(status.into_iter().fold(failure, |failure, status| failure.status(status)))
 }
 
 impl FailForm {
     fn into_failure(self) -> Result<Failure, Refusal> {
         let FailForm { message, class, code, status, retry_after } = self;
         let failure = match class.as_deref() {
-            None => failure_of(message, code, status),
+            None => failure_of(message, code, status)?,
             Some(class) => {
-                let message = redact(&message);
+                let (message, code) = (redact(&message), code_of(code)?);
                 let failure = match class {
                     "transient" => Failure::retry(message),
                     "rate_limited" => Failure::rate_limited(message),

@@ -25,7 +25,7 @@ use output::Capture;
 /// How long what a program wrote is waited for when the program itself is gone: one that has left the group may hold
 /// the pipe for ever.
 const PIPES_WAIT: std::time::Duration = millis(500);
-/// How much of what a program wrote last is in the message of its failure.
+/// How much of what a program wrote last is quoted in its failure.
 const QUOTED_CHARS_MAX: usize = 1_000;
 
 /// The payload of a job of the kind `command`: `{"command": "name", "params": {"file": "a.mp4"}}`. It is read when it
@@ -113,7 +113,7 @@ impl CommandExecutor {
         let stdout = Capture::of(group.child.stdout.take());
         let stderr = Capture::of(group.child.stderr.take());
         let ended = tokio::time::timeout(entry.timeout, group.child.wait()).await;
-        // Whatever it left running ends with it.
+        // Whatever it left running in its group ends with it.
         drop(group);
         let stdout = stdout.finish(PIPES_WAIT).await;
         let stderr = stderr.finish(PIPES_WAIT).await;
@@ -124,16 +124,12 @@ impl CommandExecutor {
                 })
                 .into(),
             ))),
-            Ok(Ok(status)) => Err(failed(entry, status, &stderr.last(QUOTED_CHARS_MAX))),
+            Ok(Ok(status)) => Err(failed(entry, status).detail(stderr.last(QUOTED_CHARS_MAX))),
             Ok(Err(error)) => Err(Failure::from_error(&error)),
             Err(_) => {
                 let limit = span::format(entry.timeout);
-                let message = format!(
-                    "{:?} took longer than {limit} and was killed{}",
-                    entry.name,
-                    said(&stderr.last(QUOTED_CHARS_MAX))
-                );
-                Err(Failure::from_code("TIMEOUT", message))
+                let message = format!("{:?} took longer than {limit} and was killed", entry.name);
+                Err(Failure::from_code("TIMEOUT", message).detail(stderr.last(QUOTED_CHARS_MAX)))
             }
         }
     }
@@ -145,28 +141,21 @@ impl Handler<CommandJob> for CommandExecutor {
     }
 }
 
-/// The failure that an exit is.
-fn failed(entry: &CommandEntry, status: ExitStatus, last_words: &str) -> Failure {
-    let said = said(last_words);
-    match status.code() {
-        Some(code) if entry.permanent_exit_codes.contains(&code) => {
-            Failure::permanent(format!("{:?} ended with {code}{said}", entry.name))
-                .code(format!("EXIT_{code}"))
-        }
-        Some(code) => {
-            Failure::retry(format!("{:?} ended with {code}{said}", entry.name)).code(format!("EXIT_{code}"))
-        }
-        None => {
-            Failure::retry(format!("{:?} was killed by a signal ({status}){said}", entry.name)).code("KILLED")
-        }
-    }
+/// The failure that an exit is. What the program wrote is its detail: not everybody who may see a job may read outputs.
+fn failed(entry: &CommandEntry, status: ExitStatus) -> Failure {
+    let Some(code) = status.code() else {
+        let message = format!("{:?} was killed by a signal ({status})", entry.name);
+        return Failure::retry(message).code("KILLED");
+    };
+    let message = format!("{:?} ended with {code}", entry.name);
+    let failure = match entry.permanent_exit_codes.contains(&code) {
+        true => Failure::permanent(message),
+        false => Failure::retry(message),
+    };
+    failure.code(format!("EXIT_{code}"))
 }
 
-fn said(last_words: &str) -> String {
-    if last_words.is_empty() { String::new() } else { format!(": {last_words}") }
-}
-
-/// A program and all it starts. Dropped, all of it is killed.
+/// A program and its process group. Dropped, the group is killed as a whole; what has left it, as `setsid` does, goes on.
 struct Group {
     child: Child,
     id: Option<Pid>,

@@ -222,3 +222,60 @@ async fn an_output_that_is_too_large_is_refused_and_the_lease_stays() {
     ground.report(&lease, "complete", json!({ "output": "at /outputs/17" })).await.data();
     assert_eq!(ground.state(&job).await, "succeeded");
 }
+
+#[tokio::test]
+async fn a_code_that_is_no_short_word_is_refused_and_the_lease_stays() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail", "policy": { "maxAttempts": 1 } })).await;
+    let lease = ground.lease("mail").await;
+    let long = "C".repeat(65);
+    for code in ["", "two words", "red\u{1b}[31m", "line\n", "ÄRGER", "a/b", &long, &"C".repeat(900_000)] {
+        for class in [Value::Null, json!("permanent")] {
+            let answer =
+                ground.report(&lease, "fail", json!({ "message": "x", "code": code, "class": class })).await;
+            assert_eq!(answer.refused(), (422, "RETRY_INVALID".into()), "{:.80}", code);
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(
+                said.len() < 400 && said.contains("write 1 to 64 letters, digits, _ - . and :"),
+                "{said:.400}"
+            );
+        }
+        let form = json!({ "message": "x", "code": code });
+        assert_eq!(
+            ground.post("/classify", form).await.refused(),
+            (422, "RETRY_INVALID".into()),
+            "{:.80}",
+            code
+        );
+    }
+    let code = "pg:SQLSTATE_23505.fk-1";
+    ground.report(&lease, "fail", json!({ "message": "x", "code": code })).await.data();
+    assert_eq!(ground.job(&job).await["lastError"]["code"], code);
+}
+
+#[tokio::test]
+async fn a_key_that_was_sent_as_a_code_is_hidden() {
+    let ground = Ground::new().await;
+    let job = ground.enqueue(json!({ "kind": "mail" })).await;
+    let lease = ground.lease("mail").await;
+    let failed = json!({ "message": "refused", "class": "permanent", "code": "AKIAIOSFODNN7EXAMPLE" });
+    ground.report(&lease, "fail", failed).await.data();
+    assert_eq!(ground.job(&job).await["lastError"]["code"], "***");
+}
+
+#[tokio::test]
+async fn a_worker_has_a_name_of_one_short_line() {
+    let ground = Ground::new().await;
+    let asked = |name: &str| json!({ "worker": name, "kinds": ["mail"] });
+    ground.post("/workers/lease", asked(&"ü".repeat(255))).await.data();
+    let worker = ground.post("/workers/lease", asked("mailer 1")).await.data()["workerId"].take();
+    for name in ["two\nlines", "red\u{1b}[31m", &"n".repeat(256), &"n".repeat(900_000)] {
+        let known = json!({ "worker": name, "kinds": ["mail"], "workerId": worker });
+        for form in [asked(name), known] {
+            let answer = ground.post("/workers/lease", form).await;
+            assert_eq!(answer.refused(), (422, "RETRY_INVALID".into()), "{name:.80}");
+            let said = String::from_utf8_lossy(&answer.body).into_owned();
+            assert!(said.len() < 400 && said.contains("at most 255 characters"), "{said:.400}");
+        }
+    }
+}
