@@ -351,3 +351,31 @@ async fn an_ending_is_written_although_what_it_lets_go_is_damaged() {
     let state = store.get(b).await.unwrap().map(|detail| detail.job.state.name());
     assert!(state.is_none_or(|state| state == StateName::Dead), "{state:?}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[cfg(target_os = "linux")]
+async fn a_crowd_that_looks_shares_a_handful_of_connections() {
+    let (store, dir) = file().await;
+    let id = put(&store, 1, |new| new).await;
+    put(&store, 2, |new| new).await;
+    let store = Arc::new(store);
+    let path = dir.path().join("jobs.db");
+    let crowd: Vec<_> = (0..400)
+        .map(|_| {
+            let store = store.clone();
+            tokio::spawn(async move { store.get(id).await.unwrap().is_some() })
+        })
+        .collect();
+    let mut most = 0;
+    while crowd.iter().any(|one| !one.is_finished()) {
+        let links = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+        let open = links.filter(|link| std::fs::read_link(link.path()).is_ok_and(|to| to == path)).count();
+        most = most.max(open);
+        tokio::task::yield_now().await;
+    }
+    for one in crowd {
+        assert!(one.await.unwrap(), "each is answered");
+    }
+    // One that writes, four that look, one for what runs.
+    assert!((1..=6).contains(&most), "{most} connections");
+}

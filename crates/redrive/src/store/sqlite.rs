@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use async_trait::async_trait;
 use rusqlite::Connection;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use self::claim::{Read, Taken};
 use self::codec::Names;
@@ -152,13 +152,35 @@ impl SqliteStore {
         core.release_holders().map_err(Fault::into_error)?;
         let changes = watch::Sender::new(0);
         let writer = Writer::start(core, changes.clone())?;
-        let readers =
-            Arc::new(Readers { path: path.to_owned(), options: options.clone(), idle: Mutex::default() });
+        let readers = Arc::new(Readers {
+            path: path.to_owned(),
+            options: options.clone(),
+            places: Arc::new(Semaphore::new(READERS_MAX)),
+            idle: Mutex::default(),
+        });
         Ok(SqliteStore { writer, readers, running, gates, changes, path: path.to_owned(), _lock: lock })
     }
 
+    /// For whoever looks. They wait for each other: a crowd takes neither memory nor processors from what runs.
+    async fn look<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, &mut Names, &SharedRunning) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        let place = self.readers.places.clone().acquire_owned().await.expect("it is never closed");
+        self.read_at(Some(place), work).await
+    }
+
+    /// For what runs, which waits for nobody who looks.
     async fn read<T: Send + 'static>(
         &self,
+        work: impl FnOnce(&Connection, &mut Names, &SharedRunning) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        self.read_at(None, work).await
+    }
+
+    async fn read_at<T: Send + 'static>(
+        &self,
+        place: Option<OwnedSemaphorePermit>,
         work: impl FnOnce(&Connection, &mut Names, &SharedRunning) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
         let (readers, running) = (self.readers.clone(), self.running.clone());
@@ -166,6 +188,8 @@ impl SqliteStore {
             let (conn, mut names) = readers.take()?;
             let answer = work(&conn, &mut names, &running).map_err(Fault::into_error);
             readers.give_back(conn, names);
+            // Not before: the next would find no connection, and open one more. Nor sooner for somebody who no longer waits.
+            drop(place);
             answer
         })
         .await
@@ -189,7 +213,7 @@ impl Store for SqliteStore {
 
     async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
         let shelf = shelf.to_owned();
-        self.read(move |conn, _, _| read::records(conn, &shelf)).await
+        self.look(move |conn, _, _| read::records(conn, &shelf)).await
     }
 
     async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
@@ -260,7 +284,7 @@ impl Store for SqliteStore {
     }
 
     async fn get(&self, id: JobId) -> Result<Option<JobDetail>> {
-        self.read(move |conn, names, running| read::get(conn, names, running, id)).await
+        self.look(move |conn, names, running| read::get(conn, names, running, id)).await
     }
 
     async fn ended(&self, ids: &[JobId]) -> Result<Vec<Ended>> {
@@ -271,12 +295,12 @@ impl Store for SqliteStore {
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {
         let filter = filter.clone();
         let page = Page { limit: page.limit.clamp(1, PAGE_MAX), ..page };
-        self.read(move |conn, names, running| read::list(conn, names, running, &filter, page)).await
+        self.look(move |conn, names, running| read::list(conn, names, running, &filter, page)).await
     }
 
     async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
         let jobs: Vec<_> = jobs.iter().map(|job| (job.seq, job.id)).collect();
-        self.read(move |conn, _, _| read::last_failed(conn, &jobs)).await
+        self.look(move |conn, _, _| read::last_failed(conn, &jobs)).await
     }
 
     async fn counts(&self) -> Result<Vec<QueueCounts>> {
@@ -284,11 +308,11 @@ impl Store for SqliteStore {
     }
 
     async fn groups(&self, limit: usize, now: Timestamp) -> Result<Vec<Group>> {
-        self.read(move |conn, _, _| read::groups(conn, limit, now)).await
+        self.look(move |conn, _, _| read::groups(conn, limit, now)).await
     }
 
     async fn activity(&self, limit: usize) -> Result<Vec<Activity>> {
-        self.read(move |conn, _, _| read::activity(conn, limit)).await
+        self.look(move |conn, _, _| read::activity(conn, limit)).await
     }
 
     async fn apply(&self, command: Command, to: &Filter, limit: usize, now: Timestamp) -> Result<Vec<JobId>> {
@@ -306,11 +330,14 @@ impl Store for SqliteStore {
 struct Readers {
     path: PathBuf,
     options: SqliteOptions,
+    places: Arc<Semaphore>,
     idle: Mutex<Vec<(Connection, Names)>>,
 }
 
-/// More readers than this wait for nothing but each other's page cache.
-const READERS_IDLE_MAX: usize = 2;
+/// So many may look at once: some read for long, and the others go on meanwhile.
+const READERS_MAX: usize = 4;
+/// With them, and one for what runs.
+const READERS_IDLE_MAX: usize = READERS_MAX + 1;
 
 impl Readers {
     fn take(&self) -> Result<(Connection, Names)> {

@@ -319,7 +319,7 @@ impl Destinations for SqliteStore {
             let known: Vec<_> = gates.iter().map(|(name, gate)| (name.clone(), gate.clone())).collect();
             (known, gates.rules())
         };
-        self.read(move |conn, _, _| {
+        self.look(move |conn, _, _| {
             let mut found = Vec::with_capacity(known.len());
             for (name, gate) in &known {
                 let (limits, held) = (rules.of(name), held(conn, name)?);

@@ -23,15 +23,15 @@ use crate::store::{Filter, Page};
 #[async_trait]
 impl Operations for SqliteStore {
     async fn series(&self, steps: Steps) -> Result<Vec<Point>> {
-        self.read(move |conn, _, _| series(conn, steps)).await
+        self.look(move |conn, _, _| series(conn, steps)).await
     }
 
     async fn retries_due(&self, steps: Steps, most: usize) -> Result<Vec<(Timestamp, u64)>> {
-        self.read(move |conn, _, running| retries_due(conn, running, steps, most)).await
+        self.look(move |conn, _, running| retries_due(conn, running, steps, most)).await
     }
 
     async fn retries(&self, after: Option<Turn>, limit: usize) -> Result<Vec<(Turn, JobId)>> {
-        self.read(move |conn, _, _| retries(conn, after, limit)).await
+        self.look(move |conn, _, _| retries(conn, after, limit)).await
     }
 
     async fn audit(&self, entry: &Audit) -> Result<()> {
@@ -70,7 +70,7 @@ impl Operations for SqliteStore {
 
     async fn audited(&self, filter: &AuditFilter) -> Result<Vec<(i64, Audit)>> {
         let filter = filter.clone();
-        self.read(move |conn, _, _| audited(conn, &filter)).await
+        self.look(move |conn, _, _| audited(conn, &filter)).await
     }
 
     async fn notice(&self, notice: &Notice) -> Result<Option<i64>> {
@@ -79,7 +79,7 @@ impl Operations for SqliteStore {
     }
 
     async fn notices(&self, after: i64, limit: usize) -> Result<Vec<(i64, Notice)>> {
-        self.read(move |conn, _, _| notices(conn, after, limit)).await
+        self.look(move |conn, _, _| notices(conn, after, limit)).await
     }
 
     async fn edit(&self, id: JobId, edit: &Edit, now: Timestamp, entry: Option<&Audit>) -> Result<Job> {
@@ -93,7 +93,7 @@ impl Operations for SqliteStore {
     }
 
     async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>> {
-        self.read(move |conn, _, _| edits(conn, id)).await
+        self.look(move |conn, _, _| edits(conn, id)).await
     }
 
     async fn hold(&self, held: bool) -> Result<()> {
@@ -101,7 +101,7 @@ impl Operations for SqliteStore {
     }
 
     async fn is_held(&self) -> Result<bool> {
-        self.read(|conn, _, _| is_held(conn)).await
+        self.look(|conn, _, _| is_held(conn)).await
     }
 }
 
