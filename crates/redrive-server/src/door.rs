@@ -5,12 +5,14 @@
 //! `who.need(Scope::Operate)?`. Not here: routes, and what they answer.
 
 mod accept;
+mod answer;
 mod authenticate;
 mod bind;
 mod body;
 mod connections;
 mod guard;
 mod opening;
+mod pulse;
 mod refusal;
 mod session;
 mod stream;
@@ -38,6 +40,8 @@ use http::{HeaderMap, HeaderValue, Method, Request};
 use redrive::Clock;
 use tower::Service as _;
 
+use self::body::{Room, Sender, Terms};
+use self::pulse::{Beat, Pulse};
 use crate::config::{Config, Limits};
 
 pub use self::accept::{Entrance, listen};
@@ -61,6 +65,10 @@ pub struct DoorConfig {
     pub body_bytes: usize,
     /// How long the next thousand bytes of a body, or its end, may take.
     pub body_pace: Duration,
+    /// How long all of it may take.
+    pub body_time: Duration,
+    /// How many bytes of bodies may be in memory at once.
+    pub body_room: usize,
     /// To whom it is open.
     pub entry: Entry,
     /// Paths that need no token: exactly these, whatever the method.
@@ -76,6 +84,8 @@ impl DoorConfig {
             hosts: Hosts::new(config.hosts.iter().cloned(), config.listen.ip()),
             body_bytes: config.limits.body_bytes,
             body_pace: body::PACE,
+            body_time: body::time(config.limits.body_bytes),
+            body_room: body::ROOM_BYTES,
             entry,
             public: vec!["/healthz".into()],
             clock,
@@ -84,10 +94,13 @@ impl DoorConfig {
 
     /// A door for tests and demonstrations: loopback, open to everybody there, with the usual limits.
     pub fn local() -> DoorConfig {
+        let body_bytes = Limits::default().body_bytes;
         DoorConfig {
             hosts: Hosts::new([], IpAddr::V6(Ipv6Addr::LOCALHOST)),
-            body_bytes: Limits::default().body_bytes,
+            body_bytes,
             body_pace: body::PACE,
+            body_time: body::time(body_bytes),
+            body_room: body::ROOM_BYTES,
             entry: Entry::Local,
             public: vec!["/healthz".into()],
             clock: Clock::system(),
@@ -120,6 +133,7 @@ pub struct Guarded {
 struct Door {
     config: DoorConfig,
     tokens: Option<Arc<Tokens>>,
+    room: Room,
     process: u64,
     requests: AtomicU64,
 }
@@ -132,7 +146,11 @@ impl Guarded {
             Entry::Tokens(book) => Some(Arc::new(Tokens::new(book.clone()))),
         };
         let process = redrive::Rng::from_os().next_u64();
-        Guarded { door: Arc::new(Door { config, tokens, process, requests: AtomicU64::new(0) }), router }
+        let room = Room::new(config.body_room, config.body_bytes);
+        Guarded {
+            door: Arc::new(Door { config, tokens, room, process, requests: AtomicU64::new(0) }),
+            router,
+        }
     }
 
     /// The way of a request in, from this address, and of its answer out.
@@ -140,11 +158,19 @@ impl Guarded {
     where
         B: hyper::body::Body<Data = Bytes> + Unpin,
     {
+        self.answer_on(request, from, &mut Arc::<Pulse>::default().begin()).await
+    }
+
+    /// The same on a connection, which is told as soon as it is known who asks.
+    async fn answer_on<B>(&self, request: Request<B>, from: IpAddr, beat: &mut Beat) -> Response
+    where
+        B: hyper::body::Body<Data = Bytes> + Unpin,
+    {
         let number = self.door.requests.fetch_add(1, Ordering::Relaxed) + 1;
         let id = RequestId { process: self.door.process, number };
         let is_api = request.uri().path().starts_with("/api/");
         let wants_head = request.method() == Method::HEAD;
-        let mut response = match self.door.admit(request, from, id).await {
+        let mut response = match self.door.admit(request, from, id, beat).await {
             Ok(request) => guarded(async { self.router.clone().call(request).await }, id).await,
             Err(refusal) => refusal.into_response(),
         };
@@ -162,6 +188,17 @@ impl Guarded {
     }
 }
 
+/// What somebody comes for, as far as the door cares.
+#[derive(Clone, Copy, PartialEq)]
+enum Errand {
+    /// To look at something that everybody may see.
+    Look,
+    /// To open or end a session: they show at the counter what they have.
+    Sign,
+    /// Whatever needs a token.
+    Ask,
+}
+
 impl Door {
     /// The cheap questions first; nothing of the body is read for somebody who may not come in.
     async fn admit<B>(
@@ -169,6 +206,7 @@ impl Door {
         request: Request<B>,
         from: IpAddr,
         id: RequestId,
+        beat: &mut Beat,
     ) -> Result<Request<Body>, Refusal>
     where
         B: hyper::body::Body<Data = Bytes> + Unpin,
@@ -178,31 +216,59 @@ impl Door {
         let authority = guard::authority(&head)?;
         self.config.hosts.check(authority)?;
         guard::check_cross_site(&head, authority)?;
-        let who = self.who(&head, from).await?;
+        let errand = self.errand(&head);
+        let who = self.who(&head, errand, from).await?;
         if head.uri.path() == SESSION_PATH {
             let counter = Counter::new(self.tokens.clone(), from, self.config.clock.now());
             head.extensions.insert(counter);
         }
-        let bytes = body::read(&head, body, self.config.body_bytes, self.config.body_pace).await?;
+        let is_known = self.tokens.is_none() || errand == Errand::Ask;
+        let (sender, turn) = if is_known {
+            beat.know();
+            (Sender::Known(&self.room), None)
+        } else if errand == Errand::Sign && !body.is_end_stream() {
+            (Sender::Stranger, Some(beat.read_for_a_stranger().ok_or_else(body::one_at_a_time)?))
+        } else {
+            (Sender::Stranger, None)
+        };
+        let bytes = body::read(&head, body, self.terms(errand, sender)).await?;
+        drop(turn);
         head.extensions.insert(id);
         head.extensions.insert(who);
         Ok(Request::from_parts(head, Body::from(bytes)))
     }
 
-    async fn who(&self, head: &http::request::Parts, from: IpAddr) -> Result<Who, Refusal> {
+    fn errand(&self, head: &http::request::Parts) -> Errand {
+        let path = head.uri.path();
+        let is_public = self.config.public.iter().any(|public| public == path);
+        if is_public || (head.method.is_safe() && is_page(path)) {
+            Errand::Look
+        } else if path == SESSION_PATH && head.method != Method::GET {
+            Errand::Sign
+        } else {
+            Errand::Ask
+        }
+    }
+
+    async fn who(&self, head: &http::request::Parts, errand: Errand, from: IpAddr) -> Result<Who, Refusal> {
         let Some(tokens) = &self.tokens else {
             return guard::check_direct(head).map(|()| Who::local());
         };
-        let is_public = self.config.public.iter().any(|path| path == head.uri.path());
-        if is_public || (head.method.is_safe() && is_page(head.uri.path())) {
-            return Ok(Who::nobody());
+        match errand {
+            Errand::Look | Errand::Sign => Ok(Who::nobody()),
+            // Boxed, since every request to a server without tokens would carry the room for it.
+            Errand::Ask => Box::pin(tokens.who(&head.headers, from, self.config.clock.now())).await,
         }
-        // Whoever opens or ends a session shows at the counter what they have.
-        if head.uri.path() == SESSION_PATH && head.method != Method::GET {
-            return Ok(Who::nobody());
+    }
+
+    fn terms<'a>(&self, errand: Errand, sender: Sender<'a>) -> Terms<'a> {
+        let DoorConfig { body_bytes, body_pace, body_time, .. } = self.config;
+        let terms = Terms::whole(body_bytes, body_pace, body_time, sender);
+        match errand {
+            Errand::Look => terms.none(),
+            Errand::Sign => terms.sign_in(),
+            Errand::Ask => terms,
         }
-        // Boxed, since every request to a server without tokens would carry the room for it.
-        Box::pin(tokens.who(&head.headers, from, self.config.clock.now())).await
     }
 }
 

@@ -1,5 +1,7 @@
 //! Tokens, kept beside the jobs: every server of a store knows the same ones.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use redrive::{Engine, Error, ErrorKind, Json, Result, Timestamp};
 
@@ -43,12 +45,11 @@ impl TokenBook for StoreTokens {
     }
 
     async fn list(&self) -> Result<Vec<TokenRecord>> {
-        let uses = self.engine.records(USES).await?;
+        let uses: BTreeMap<String, Json> = self.engine.records(USES).await?.into_iter().collect();
         let mut records = Vec::new();
         for (key_id, json) in self.engine.records(SHELF).await? {
             let mut record: TokenRecord = json.decode().map_err(|_| unreadable(&key_id))?;
-            let used = uses.iter().find(|(name, _)| *name == key_id);
-            record.last_used_at = used.and_then(|(_, at)| at.decode().ok());
+            record.last_used_at = uses.get(&key_id).and_then(|at| at.decode().ok());
             records.push(record);
         }
         records.sort_by(|a, b| (a.created_at, &a.key_id).cmp(&(b.created_at, &b.key_id)));

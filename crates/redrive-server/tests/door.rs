@@ -11,8 +11,12 @@
 mod authority;
 #[path = "door/ground.rs"]
 mod ground;
+#[path = "door/strangers.rs"]
+mod strangers;
 #[path = "door/tls.rs"]
 mod tls;
+#[path = "door/windows.rs"]
+mod windows;
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -226,7 +230,7 @@ async fn a_quiet_connection_is_closed_and_one_that_waits_for_its_answer_is_not()
 }
 
 #[tokio::test]
-async fn a_body_that_only_trickles_is_refused() {
+async fn a_body_that_only_trickles_is_refused_and_so_is_one_that_takes_too_long() {
     let config = DoorConfig { body_pace: Duration::from_millis(200), ..DoorConfig::local() };
     let server = Server::with(config, Limits::default(), PATIENCE).await;
     let mut socket = TcpStream::connect(server.address).await.unwrap();
@@ -238,6 +242,24 @@ async fn a_body_that_only_trickles_is_refused() {
     let length = within(socket.read(&mut said)).await.unwrap();
     let said = String::from_utf8_lossy(&said[..length]);
     assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("RETRY_TOO_SLOW"), "{said}");
+
+    let config = DoorConfig { body_time: Duration::from_millis(200), ..DoorConfig::local() };
+    let server = Server::with(config, Limits::default(), PATIENCE).await;
+    let (mut read, mut write) = TcpStream::connect(server.address).await.unwrap().into_split();
+    let head = b"POST /api/v1/echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n";
+    write.write_all(head).await.unwrap();
+    // Each thousand bytes come in time.
+    let drip = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(Duration::from_millis(20));
+        while write.write_all(&[b'x'; 1_000]).await.is_ok() {
+            ticks.tick().await;
+        }
+    });
+    let mut said = vec![0; 4_096];
+    let length = within(read.read(&mut said)).await.unwrap();
+    let said = String::from_utf8_lossy(&said[..length]);
+    assert!(said.starts_with("HTTP/1.1 408 ") && said.contains("takes too long"), "{said}");
+    within(drip).await.unwrap();
 }
 
 #[tokio::test]

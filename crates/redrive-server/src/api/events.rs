@@ -299,13 +299,13 @@ pub(super) async fn events(
     let told = snapshot(&state, last.is_some() && missed.is_none()).await?;
     let mut look = tokio::time::interval(SNAPSHOT_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let teller = Teller { api: state.0.clone(), hub, news, waiting, sent: 0, told: String::new(), look };
+    let teller = Teller { api: state.0.clone(), who, hub, news, waiting, sent: 0, told: String::new(), look };
     let first = sse::Event::default().event("snapshot").data(told);
     let rest = stream::unfold(teller, |mut teller| async move {
         let api = teller.api.clone();
         let event = tokio::select! { biased;
             () = api.stops() => return None,
-            event = teller.next() => event,
+            event = teller.next() => event?,
         };
         Some((Ok(event), teller))
     });
@@ -316,6 +316,7 @@ pub(super) async fn events(
 /// Tells one listener.
 struct Teller {
     api: Api,
+    who: Who,
     hub: Arc<Hub>,
     news: broadcast::Receiver<News>,
     /// What was missed, oldest first.
@@ -328,29 +329,41 @@ struct Teller {
 }
 
 impl Teller {
-    async fn next(&mut self) -> sse::Event {
+    /// The next event; none when whoever listens may listen no more. That is asked before each event and at every look, so
+    /// with a token that was revoked nobody hears what they could not ask for.
+    async fn next(&mut self) -> Option<sse::Event> {
+        loop {
+            let event = self.event_or_look().await;
+            self.who.need_good_still(self.api.engine().now()).await.ok()?;
+            if event.is_some() {
+                return event;
+            }
+        }
+    }
+
+    /// The next event; none if it was time to look and nothing had changed.
+    async fn event_or_look(&mut self) -> Option<sse::Event> {
         if let Some(batch) = self.waiting.pop_front() {
             self.sent = batch.number;
-            return self.hub.event(&batch);
+            return Some(self.hub.event(&batch));
         }
         loop {
             tokio::select! { biased;
                 news = self.news.recv() => match news {
                     // What was missed may come a second time, now that it is heard here too.
                     Ok(News::Batch(batch)) if batch.number <= self.sent => {}
-                    Ok(News::Batch(batch)) => return self.hub.event(&batch),
+                    Ok(News::Batch(batch)) => return Some(self.hub.event(&batch)),
                     Ok(News::Notice(notice)) => {
-                        return sse::Event::default().event("notice").json_data(&*notice).unwrap_or_default();
+                        return sse::Event::default().event("notice").json_data(&*notice).ok();
                     }
                     // The next snapshot makes up for it.
                     Err(broadcast::error::RecvError::Lagged(_)) => self.told.clear(),
                     Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                 },
                 _ = self.look.tick() => {
-                    if let Ok(now) = snapshot(&self.api, false).await && now != self.told {
-                        self.told.clone_from(&now);
-                        return sse::Event::default().event("snapshot").data(now);
-                    }
+                    let now = snapshot(&self.api, false).await.ok().filter(|now| *now != self.told)?;
+                    self.told.clone_from(&now);
+                    return Some(sse::Event::default().event("snapshot").data(now));
                 }
             }
         }

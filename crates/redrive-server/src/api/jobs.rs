@@ -228,15 +228,20 @@ pub(super) async fn get(
 ) -> Answer<DetailView> {
     who.need(Scope::Read)?;
     let wait = query.0.wait.unwrap_or_default().min(WAIT_MAX);
-    ended(&state, id.0, wait).await?;
+    ended(&state, &who, id.0, wait).await?;
     ok(detail(&state, &who, id.0).await?)
 }
 
-/// The job when it is final, or as it is when the time is over.
-async fn ended(api: &Api, id: JobId, wait: Duration) -> Result<JobDetail, Refusal> {
+/// The job when it is final, or as it is when the time is over. Whoever may not wait any longer is not told.
+async fn ended(api: &Api, who: &Who, id: JobId, wait: Duration) -> Result<JobDetail, Refusal> {
     // Listening before looking: an end in between is not missed.
     let mut events = api.engine().events();
-    let over = tokio::time::sleep(wait);
+    let over = async {
+        tokio::select! { biased;
+            () = api.dismisses(who) => {}
+            () = tokio::time::sleep(wait) => {}
+        }
+    };
     tokio::pin!(over);
     // Others may end it, of whom nothing is heard here.
     let mut look = tokio::time::interval(Duration::from_millis(500));
@@ -247,8 +252,10 @@ async fn ended(api: &Api, id: JobId, wait: Duration) -> Result<JobDetail, Refusa
         }
         loop {
             tokio::select! { biased;
-                () = &mut over => return find(api, id).await,
-                () = api.stops() => return find(api, id).await,
+                () = &mut over => {
+                    who.need_good_still(api.engine().now()).await?;
+                    return find(api, id).await;
+                }
                 event = events.recv() => match event {
                     Ok(event) if event.job != id => {}
                     _ => break,

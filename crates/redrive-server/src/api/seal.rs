@@ -34,23 +34,30 @@ pub(super) enum Sealed<'a> {
 #[derive(Default)]
 pub(super) struct Seals {
     known: Mutex<Known>,
+    /// Held by whoever reads the store, so that the others find what it has found.
+    reading: tokio::sync::Mutex<()>,
 }
 
 #[derive(Clone, Default)]
 struct Known {
     /// The first makes seals, and any may have made one. There are several where servers began at the same moment.
     keys: Arc<[Key]>,
-    read_at: Option<Timestamp>,
+    /// When they were last read because a seal was by none of them.
+    looked_again_at: Option<Timestamp>,
 }
 
 impl Seals {
     /// The seal that makes this theirs.
     pub(super) async fn make(&self, engine: &Engine, on: Sealed<'_>, who: &Who) -> Result<String> {
-        let mut keys = self.known().keys;
-        if keys.is_empty() {
-            keys = self.read(engine).await?;
+        if let Some(key) = self.known().keys.first() {
+            return Ok(seal(key, on, who));
         }
-        match keys.first() {
+        let _reading = self.reading.lock().await;
+        if self.known().keys.is_empty() {
+            let keys = read_or_make(engine).await?;
+            self.learn(|known| known.keys = keys);
+        }
+        match self.known().keys.first() {
             Some(key) => Ok(seal(key, on, who)),
             None => Err(unavailable("no key for leases could be kept in the store".into())),
         }
@@ -58,38 +65,41 @@ impl Seals {
 
     /// Whether this is the seal that makes it theirs.
     pub(super) async fn is_of(&self, engine: &Engine, text: &str, on: Sealed<'_>, who: &Who) -> Result<bool> {
-        let Known { keys, read_at } = self.known();
-        if fits(&keys, text, on, who) {
+        if fits(&self.known().keys, text, on, who) {
             return Ok(true);
         }
-        if read_at.is_some_and(|at| engine.now().since(at) < LOOK_AGAIN) {
-            return Ok(false);
+        let _reading = self.reading.lock().await;
+        let (now, Known { keys, looked_again_at }) = (engine.now(), self.known());
+        if looked_again_at.is_some_and(|at| now.since(at) < LOOK_AGAIN) {
+            return Ok(fits(&keys, text, on, who));
         }
-        Ok(fits(&self.read(engine).await?, text, on, who))
+        let keys = read_or_make(engine).await?;
+        self.learn(|known| *known = Known { keys: keys.clone(), looked_again_at: Some(now) });
+        Ok(fits(&keys, text, on, who))
     }
 
     fn known(&self) -> Known {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The keys of the store. Where there is none, one is made: under a name that grows with time, so that of several that
-    /// are made at once all servers soon take the same one.
-    async fn read(&self, engine: &Engine) -> Result<Arc<[Key]>> {
-        let mut keys = kept(engine).await?;
-        let now = engine.now();
-        if keys.is_empty() {
-            let mut key = [0; KEY_BYTES];
-            getrandom::fill(&mut key)
-                .map_err(|error| unavailable(format!("the system has no random bytes: {error}")))?;
-            let name = JobId::new(now, 0, &mut Rng::from_os()).to_string();
-            engine.keep_record(SHELF, &name, Some(written(&key))).await?;
-            keys = kept(engine).await?;
-        }
-        let keys: Arc<[Key]> = keys.into();
-        *self.known.lock().unwrap_or_else(PoisonError::into_inner) =
-            Known { keys: keys.clone(), read_at: Some(now) };
-        Ok(keys)
+    fn learn(&self, what: impl FnOnce(&mut Known)) {
+        what(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner));
     }
+}
+
+/// The keys of the store. Where there is none, one is made: under a name that grows with time, so that of several that are
+/// made at once all servers soon take the same one.
+async fn read_or_make(engine: &Engine) -> Result<Arc<[Key]>> {
+    let mut keys = kept(engine).await?;
+    if keys.is_empty() {
+        let mut key = [0; KEY_BYTES];
+        getrandom::fill(&mut key)
+            .map_err(|error| unavailable(format!("the system has no random bytes: {error}")))?;
+        let name = JobId::new(engine.now(), 0, &mut Rng::from_os()).to_string();
+        engine.keep_record(SHELF, &name, Some(written(&key))).await?;
+        keys = kept(engine).await?;
+    }
+    Ok(keys.into())
 }
 
 fn unavailable(message: String) -> Error {
@@ -177,11 +187,12 @@ mod tests {
     async fn servers_of_one_store_know_each_others_seals_also_after_they_have_begun_at_once() {
         let engine = engine();
         let (one, two, later) = (Seals::default(), Seals::default(), Seals::default());
-        // Each has made its key before it could see the other's.
+        // Each has made its key and read it before it could see the other's.
         for (seals, key) in [(&one, [1; KEY_BYTES]), (&two, [2; KEY_BYTES])] {
-            engine.keep_record(SHELF, &format!("key-{}", key[0]), Some(written(&key))).await.unwrap();
-            *seals.known.lock().unwrap() = Known { keys: Arc::new([key]), read_at: None };
+            engine.keep_record(SHELF, "key", Some(written(&key))).await.unwrap();
+            seals.make(&engine, Sealed::Worker("9"), &Who::local()).await.unwrap();
         }
+        engine.keep_record(SHELF, "key-of-the-first", Some(written(&[1; KEY_BYTES]))).await.unwrap();
         let (who, lease) = (worker("a"), Sealed::Lease("17"));
         for (by, to) in [(&one, &two), (&two, &one), (&one, &later), (&two, &later), (&later, &one)] {
             let text = by.make(&engine, lease, &who).await.unwrap();
@@ -194,9 +205,9 @@ mod tests {
         let (engine, seals) = (engine(), Seals::default());
         let (who, lease) = (worker("a"), Sealed::Lease("17"));
         assert!(!seals.is_of(&engine, &"0".repeat(DIGITS), lease, &who).await.unwrap());
-        let read_at = seals.known().read_at;
-        assert!(read_at.is_some());
+        let looked_at = seals.known().looked_again_at;
+        assert!(looked_at.is_some());
         assert!(!seals.is_of(&engine, &"1".repeat(DIGITS), lease, &who).await.unwrap());
-        assert_eq!(seals.known().read_at, read_at);
+        assert_eq!(seals.known().looked_again_at, looked_at);
     }
 }

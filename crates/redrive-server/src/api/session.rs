@@ -1,9 +1,11 @@
 //! Sessions: who am I, and a cookie for browsers.
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, HeaderValue, header};
-use redrive::Timestamp;
+use redrive::{Timestamp, secs};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -11,6 +13,28 @@ use super::Api;
 use super::answer::{Answer, Body, Envelope, Refused, ok};
 use super::audit::{By, On};
 use crate::door::{Counter, Refusal, Scope, Who};
+
+/// How often to ask whether whoever waits is still welcome: no less often than a token is believed.
+const ASK_EVERY: Duration = secs(1);
+
+impl Api {
+    /// Resolves when whoever waits for something is to wait no longer: the server stops, or what they showed is good no
+    /// more.
+    pub(super) async fn dismisses(&self, who: &Who) {
+        let gone = async {
+            if who.shown.is_none() {
+                std::future::pending::<()>().await;
+            }
+            while who.need_good_still(self.engine().now()).await.is_ok() {
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+        };
+        tokio::select! { biased;
+            () = self.stops() => {}
+            () = gone => {}
+        }
+    }
+}
 
 /// Who asks.
 #[derive(Debug, Serialize, ToSchema)]

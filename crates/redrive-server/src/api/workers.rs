@@ -125,7 +125,7 @@ pub(super) async fn lease(state: State<Api>, who: Who, body: Body<LeaseForm>) ->
     let wait = wait.map_or(Duration::ZERO, |wait| wait.0).min(WAIT_MAX).min(lease_for / 2);
     let kinds = kinds.into_iter().map(Arc::from).collect();
     let asked = Lending { worker, kinds, queues, limit, wait };
-    let leased = state.engine().lease_unless(&asked, state.stops()).await?;
+    let leased = state.engine().lease_unless(&asked, state.dismisses(&who)).await?;
     // What was waited for has used up some of it. The time is taken first: a worker must not be promised more than the
     // store was told.
     let lease_until = state.engine().now() + lease_for;

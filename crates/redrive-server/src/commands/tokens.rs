@@ -96,7 +96,7 @@ pub(crate) async fn run(command: TokensCommand) -> Done {
     match command {
         TokensCommand::Create(create) => make(create).await,
         TokensCommand::List(Tokens { target }) => {
-            let data = target.reach(Need::AnyStore).await?.get("/tokens").await?;
+            let data = target.reach(Need::Store).await?.get("/tokens").await?;
             match target.json {
                 true => print_json(&data),
                 false => print(&data.read::<Vec<TokenLine>>()?),

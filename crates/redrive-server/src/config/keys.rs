@@ -174,7 +174,7 @@ pub(super) const KEYS: &[Key] = &[
         "limits.connections",
         Kind::Count(1, 65_536),
         "1024",
-        "How many connections may be open. Beyond that, the oldest on which no request runs makes place.",
+        "How many connections may be open. Beyond that, one makes place: whose answer is not taken, who is not known yet, or the oldest that is idle.",
     ),
     key(
         "limits.connections_per_address",

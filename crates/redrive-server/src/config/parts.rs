@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use super::check::{self, Checker, path_of};
 use super::keys;
 use super::mistake::{Place, closest, unknown_word};
 use super::node::{Node, Value};
+use super::source::Sources;
 use crate::egress::Allow;
 use crate::executor::{self, CommandEntry, CommandExecutor};
 
@@ -324,11 +326,15 @@ fn argument_within<'n>(node: &'n Node, message: &str) -> &'n Place {
 /// A secret out of a file, without the line break that editors put at the end.
 pub(super) fn read_secret(path: &Path) -> Result<String, String> {
     const SECRET_BYTES_MAX: u64 = 64 << 10;
-    let length = fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if length > SECRET_BYTES_MAX {
+    // Judged by the open file, so that it cannot be another one by the time it is read.
+    let file = fs::File::open(path).map_err(|error| error.to_string())?;
+    let about = file.metadata().map_err(|error| error.to_string())?;
+    Sources::judge_secret(&about)?;
+    if about.len() > SECRET_BYTES_MAX {
         return Err("is longer than 64 KiB; is it the right file?".into());
     }
-    let text = fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let mut text = String::new();
+    file.take(SECRET_BYTES_MAX).read_to_string(&mut text).map_err(|error| error.to_string())?;
     let secret = text.trim_end_matches(['\r', '\n']);
     if secret.trim().is_empty() { Err("is empty".into()) } else { Ok(secret.to_owned()) }
 }
@@ -366,4 +372,32 @@ fn snake_case(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn a_secret_in_a_file_that_others_could_have_written_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        fs::write(&path, "hunter2\n").unwrap();
+        for mode in [0o600, 0o644] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(read_secret(&path), Ok("hunter2".into()), "{mode:o}");
+        }
+        for mode in [0o620, 0o602] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let why = "may be written by its group or by everyone; take that away: chmod go-w";
+            assert_eq!(read_secret(&path), Err(why.into()), "{mode:o}");
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        // Only root can give a file away.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&path, Some(4_242), None).unwrap();
+            assert!(read_secret(&path).unwrap_err().starts_with("belongs to user 4242"));
+        }
+    }
 }

@@ -208,6 +208,22 @@ impl Sources {
         Ok(())
     }
 
+    /// Whoever can write a file with a secret in it decides what the secret is: that must be this user or root, and not a
+    /// whole group.
+    pub(crate) fn judge_secret(file: &Metadata) -> Result<(), String> {
+        let user = rustix::process::geteuid().as_raw();
+        if file.uid() != user && file.uid() != 0 {
+            return Err(format!(
+                "belongs to user {}, who could put another secret there; make it yours: chown {user}",
+                file.uid()
+            ));
+        }
+        if file.mode() & 0o022 != 0 {
+            return Err("may be written by its group or by everyone; take that away: chmod go-w".into());
+        }
+        Ok(())
+    }
+
     fn of_variables(&self, below: &Raw, mistakes: &mut Vec<Mistake>) -> Raw {
         let mut raw = Raw::default();
         for (foreign, key) in [("DATABASE_URL", "store"), ("INSTANCE_ID", "instance")] {

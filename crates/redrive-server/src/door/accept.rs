@@ -4,15 +4,12 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::body::Body;
-use bytes::Bytes;
 use http::Request;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustix::io::Errno;
@@ -22,7 +19,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Guarded;
-use super::connections::{Beat, Pass, Turnstile};
+use super::answer::Answer;
+use super::connections::{Pass, Turnstile};
 use super::stream::PatientStream;
 use super::tls::Tls;
 use crate::config::Limits;
@@ -37,6 +35,9 @@ const HTTP2_HEAD_BYTES_MAX: u32 = 16 << 10;
 const HTTP1_HEAD_BYTES_MAX: usize = 64 << 10;
 /// Requests that a client may take back before they were looked at, on one HTTP/2 connection.
 const RESETS_MAX: usize = 32;
+/// How long the other end of a quiet HTTP/2 connection may take to say that it is still there. Without being asked, a
+/// machine that has vanished would keep the place of an answer that has nothing to say.
+const STILL_THERE_TIME: Duration = Duration::from_secs(20);
 /// How long to wait when the system has no place for another connection.
 const NO_PLACE_WAIT: Duration = Duration::from_millis(5);
 /// Open files that the process needs besides its connections.
@@ -87,7 +88,7 @@ pub async fn listen(
     let front = Front {
         guarded,
         tls,
-        http: http(),
+        http: http(limits.idle_timeout),
         turnstile: Turnstile::new(limits.connections, limits.connections_per_address),
         head: limits.header_read_timeout,
         idle: limits.idle_timeout,
@@ -115,7 +116,7 @@ pub async fn listen(
     Ok(())
 }
 
-fn http() -> auto::Builder<TokioExecutor> {
+fn http(idle: Duration) -> auto::Builder<TokioExecutor> {
     let mut http = auto::Builder::new(TokioExecutor::new());
     // Of lines in a head, hyper reads a hundred by itself, which is more than is allowed too; to say so would have it make
     // room for them on the heap each time.
@@ -127,7 +128,9 @@ fn http() -> auto::Builder<TokioExecutor> {
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
         .max_header_list_size(HTTP2_HEAD_BYTES_MAX)
-        .max_pending_accept_reset_streams(RESETS_MAX);
+        .max_pending_accept_reset_streams(RESETS_MAX)
+        .keep_alive_interval(idle)
+        .keep_alive_timeout(STILL_THERE_TIME);
     http
 }
 
@@ -216,10 +219,11 @@ async fn attend(
     let stream = PatientStream::new(socket, pass.pulse.clone(), head, idle);
     let pulse = pass.pulse.clone();
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (beat, guarded) = (pulse.begin(), guarded.clone());
+        let (mut beat, guarded) = (pulse.begin(), guarded.clone());
         async move {
-            let response = guarded.answer(request, peer.ip()).await;
-            Ok::<_, Infallible>(response.map(|body| Answer { body, _beat: beat }))
+            let version = request.version();
+            let response = guarded.answer_on(request, peer.ip(), &mut beat).await;
+            Ok::<_, Infallible>(response.map(|body| Answer::new(body, beat, version)))
         }
     });
     let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
@@ -243,32 +247,6 @@ async fn attend(
                 connection.as_mut().graceful_shutdown();
             }
         }
-    }
-}
-
-/// A response's body that counts as under way until it has been sent.
-struct Answer {
-    body: Body,
-    _beat: Beat,
-}
-
-impl hyper::body::Body for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -1,6 +1,9 @@
 //! A request's body: read whole before a route sees it, within its limit and at a pace, so that no route waits for a
-//! client, and every refusal has the same form.
+//! client, and every refusal has the same form. Bodies that are in memory at once share a room, so that they are refused
+//! before the memory is used up.
 
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -9,6 +12,7 @@ use http::header;
 use http::request::Parts;
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::refusal::Refusal;
@@ -25,49 +29,220 @@ const DISCARD_TIME: Duration = Duration::from_secs(2);
 /// How deep JSON may be nested. What people write is not; what is written against parsers is.
 pub(crate) const JSON_DEPTH_MAX: usize = 64;
 
+/// How long a body of [`TIME_BYTES`] may take: 18 kB/s, which is less than any uplink has. Where bodies may be longer, they
+/// have as many times that.
+const TIME: Duration = Duration::from_secs(60);
+const TIME_BYTES: usize = 1 << 20;
+/// What somebody may send who is not known yet: a token takes a hundred bytes.
+const SIGN_IN_BYTES: usize = 4 << 10;
+/// How long that may take. No typing is waited for, and until it has come, nobody in particular has the place.
+const SIGN_IN_TIME: Duration = Duration::from_secs(10);
+/// How many bytes of bodies are in memory at once: those of 64 clients that send as much as they may.
+pub(super) const ROOM_BYTES: usize = 64 << 20;
+/// How long a body waits for room: a burst of others has come by then, and no client has given up yet.
+const ROOM_WAIT: Duration = Duration::from_secs(2);
+/// Room for a body whose length nobody announced; when that is used up, for as much as it may become. Most are short.
+const UNANNOUNCED_BYTES: usize = 64 << 10;
+
+/// How long a body may take that may be so long.
+pub(super) fn time(bytes: usize) -> Duration {
+    TIME * u32::try_from(bytes.div_ceil(TIME_BYTES)).unwrap_or(u32::MAX).max(1)
+}
+
+/// On what terms a body is read.
+pub(super) struct Terms<'a> {
+    /// How long it may be.
+    bytes: usize,
+    /// How long the next [`PACE_BYTES`], or its end, may take.
+    pace: Duration,
+    /// How long all of it may take.
+    time: Duration,
+    /// What to do about a longer one.
+    hint: &'static str,
+    sender: Sender<'a>,
+}
+
+/// Who sends it.
+#[derive(Clone, Copy)]
+pub(super) enum Sender<'a> {
+    /// Somebody known: it is counted, and taken for a while even if it is too long.
+    Known(&'a Room),
+    /// Anybody: nothing is owed them.
+    Stranger,
+}
+
+impl<'a> Terms<'a> {
+    /// Where a body may be as long as bodies may be.
+    pub(super) fn whole(bytes: usize, pace: Duration, time: Duration, sender: Sender<'a>) -> Terms<'a> {
+        let hint = "send less at once, or raise limits.body_bytes in the config";
+        Terms { bytes, pace, time, hint, sender }
+    }
+
+    /// Where a token is shown.
+    pub(super) fn sign_in(self) -> Terms<'a> {
+        let (bytes, time) = (self.bytes.min(SIGN_IN_BYTES), self.time.min(SIGN_IN_TIME));
+        Terms { bytes, time, hint: "send {\"token\": \"rdv_…\"} and nothing else", ..self }
+    }
+
+    /// Where none is needed. Even to see that an empty one ends may take a moment.
+    pub(super) fn none(self) -> Terms<'a> {
+        Terms { bytes: 0, hint: "send the request without one", ..self.sign_in() }
+    }
+
+    fn too_large(&self) -> Refusal {
+        let message = match self.bytes {
+            0 => "no body is taken here".to_owned(),
+            bytes => format!("the body is larger than {bytes} bytes"),
+        };
+        Refusal::new(413, "RETRY_TOO_LARGE", message).hint(self.hint)
+    }
+
+    /// Takes what is left of a body that is too long.
+    async fn discard(&self, body: impl Body<Data = Bytes> + Unpin) {
+        match self.sender {
+            Sender::Known(_) => discard(body).await,
+            Sender::Stranger => {}
+        }
+    }
+
+    /// Room for so many bytes, where they are counted.
+    async fn room(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
+        match self.sender {
+            Sender::Known(room) => room.take(bytes).await.map(Some),
+            Sender::Stranger => Ok(None),
+        }
+    }
+}
+
 /// The whole body.
 pub(super) async fn read(
     head: &Parts,
     mut body: impl Body<Data = Bytes> + Unpin,
-    limit: usize,
-    pace: Duration,
+    terms: Terms<'_>,
 ) -> Result<Bytes, Refusal> {
-    let announced = head.headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    let announced = announced.and_then(|length| length.parse::<u64>().ok()).unwrap_or(0);
-    if announced > limit as u64 {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let announced = body.size_hint().exact();
+    if announced.is_some_and(|announced| announced > terms.bytes as u64) {
         // Whoever asks first has not sent it yet.
         if !head.headers.contains_key(header::EXPECT) {
-            discard(body).await;
+            terms.discard(body).await;
         }
-        return Err(too_large(limit));
+        return Err(terms.too_large());
     }
-    let mut got = BytesMut::new();
-    loop {
+    let expected = announced.and_then(|announced| usize::try_from(announced).ok());
+    let expected = expected.unwrap_or(UNANNOUNCED_BYTES.min(terms.bytes));
+    let mut room = terms.room(expected).await?;
+    let got = {
+        // As it grows by and by, it would take up to twice the room that is counted.
+        let got = BytesMut::with_capacity(announced.map_or(0, |_| expected));
+        let mut reading = pin!(read_at_pace(&mut body, got, &terms, &mut room));
         // What has come already needs no timer.
-        let progress = match advance(&mut body, &mut got, limit).now_or_never() {
+        match reading.as_mut().now_or_never() {
+            Some(got) => got?,
+            None => timeout(terms.time, reading).await.unwrap_or_else(|_| Err(too_long(terms.time)))?,
+        }
+    };
+    let Some(got) = got else {
+        drop(room);
+        terms.discard(body).await;
+        return Err(terms.too_large());
+    };
+    check_depth(head, &got)?;
+    Ok(match room {
+        None => got.freeze(),
+        Some(mut room) => {
+            drop(room.split(room.num_permits().saturating_sub(got.len())));
+            Bytes::from_owner(Counted { bytes: got, _room: room })
+        }
+    })
+}
+
+/// The body, or nothing if it is too long.
+async fn read_at_pace(
+    body: &mut (impl Body<Data = Bytes> + Unpin),
+    mut got: BytesMut,
+    terms: &Terms<'_>,
+    room: &mut Option<OwnedSemaphorePermit>,
+) -> Result<Option<BytesMut>, Refusal> {
+    loop {
+        let progress = match advance(body, &mut got, terms.bytes).now_or_never() {
             Some(progress) => Ok(progress),
-            None => timeout(pace, advance(&mut body, &mut got, limit)).await,
+            None => timeout(terms.pace, advance(body, &mut got, terms.bytes)).await,
         };
         match progress {
-            Ok(Ok(Progress::Some)) => {}
-            Ok(Ok(Progress::End)) => {
-                check_depth(head, &got)?;
-                return Ok(got.freeze());
+            Ok(Ok(Progress::Some)) => {
+                if let Some(room) = room
+                    && got.len() > room.num_permits()
+                    && let Some(more) = terms.room(terms.bytes - room.num_permits()).await?
+                {
+                    room.merge(more);
+                }
             }
-            Ok(Ok(Progress::TooMuch)) => {
-                drop(got);
-                discard(body).await;
-                return Err(too_large(limit));
-            }
+            Ok(Ok(Progress::End)) => return Ok(Some(got)),
+            Ok(Ok(Progress::TooMuch)) => return Ok(None),
             Ok(Err(_)) => {
                 return Err(Refusal::new(400, "RETRY_INVALID", "the body ended before it was complete")
                     .hint("send it again"));
             }
-            Err(_) => {
-                return Err(Refusal::new(408, "RETRY_TOO_SLOW", "the body comes too slowly")
-                    .hint(format!("send at least {PACE_BYTES} bytes in {}", redrive::span::format(pace))));
-            }
+            Err(_) => return Err(too_slow(terms.pace)),
         }
+    }
+}
+
+/// A second one on a connection, of somebody unknown.
+pub(super) fn one_at_a_time() -> Refusal {
+    busy("another body of somebody unknown is being read on this connection")
+        .hint("come back in a second, or send a token with the request")
+}
+
+fn busy(message: &str) -> Refusal {
+    Refusal::new(503, "RETRY_BUSY", message).retry_after(Duration::from_secs(1))
+}
+
+fn too_slow(pace: Duration) -> Refusal {
+    Refusal::new(408, "RETRY_TOO_SLOW", "the body comes too slowly")
+        .hint(format!("send at least {PACE_BYTES} bytes in {}", redrive::span::format(pace)))
+}
+
+fn too_long(time: Duration) -> Refusal {
+    Refusal::new(408, "RETRY_TOO_SLOW", "the body takes too long")
+        .hint(format!("send all of it within {}, or less at once", redrive::span::format(time)))
+}
+
+/// The room that bodies share, in bytes.
+pub(super) struct Room(Arc<Semaphore>);
+
+impl Room {
+    /// For so many bytes; never less than one body may have.
+    pub(super) fn new(bytes: usize, body_bytes: usize) -> Room {
+        Room(Arc::new(Semaphore::new(bytes.max(body_bytes).min(Semaphore::MAX_PERMITS))))
+    }
+
+    async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
+        let full = || {
+            busy("the server has no room for another body at the moment")
+                .hint("come back in a second, or send less at once")
+        };
+        let bytes = u32::try_from(bytes).map_err(|_| full())?;
+        match timeout(ROOM_WAIT, self.0.clone().acquire_many_owned(bytes)).await {
+            Ok(Ok(room)) => Ok(room),
+            // Nobody closes it.
+            Ok(Err(_)) | Err(_) => Err(full()),
+        }
+    }
+}
+
+/// A body that takes room until nobody has it any more.
+struct Counted {
+    bytes: BytesMut,
+    _room: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -146,13 +321,15 @@ fn json_depth(body: &[u8]) -> usize {
     deepest
 }
 
-fn too_large(limit: usize) -> Refusal {
-    Refusal::new(413, "RETRY_TOO_LARGE", format!("the body is larger than {limit} bytes"))
-        .hint("send less at once, or raise limits.body_bytes in the config")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
+    use futures_util::stream;
+    use http_body_util::{Full, StreamBody};
+    use hyper::body::Frame;
+    use tokio::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -179,5 +356,117 @@ mod tests {
         assert!(is_too_deep(nested(JSON_DEPTH_MAX + 1).as_bytes()));
         assert!(is_too_deep((" ".repeat(250) + &nested(300)).as_bytes()));
         assert!(!is_too_deep(format!("[{}1]", "[],".repeat(1_000)).as_bytes()));
+    }
+
+    /// A body that comes piece by piece, as the test sends it.
+    fn coming() -> (mpsc::UnboundedSender<Vec<u8>>, impl Body<Data = Bytes> + Unpin) {
+        let (sender, receiver) = mpsc::unbounded_channel::<Vec<u8>>();
+        let frames = stream::unfold(receiver, |mut receiver| async move {
+            let piece = receiver.recv().await?;
+            Some((Ok::<_, Infallible>(Frame::data(Bytes::from(piece))), receiver))
+        });
+        (sender, StreamBody::new(Box::pin(frames)))
+    }
+
+    fn head() -> Parts {
+        http::Request::new(()).into_parts().0
+    }
+
+    const LIMIT: usize = 100_000;
+
+    fn terms(room: &Room) -> Terms<'_> {
+        Terms::whole(LIMIT, PACE, time(LIMIT), Sender::Known(room))
+    }
+
+    async fn read_whole(room: &Room, length: usize) -> Result<Bytes, Refusal> {
+        read(&head(), Full::from(vec![b'x'; length]), terms(room)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_for_a_body_waits_a_moment_and_is_told_to_come_back() {
+        let room = Room::new(2 * LIMIT, LIMIT);
+        let first = read_whole(&room, LIMIT).await.unwrap();
+        let second = read_whole(&room, LIMIT).await.unwrap();
+        let refusal = read_whole(&room, 1).await.unwrap_err();
+        assert_eq!((refusal.status.as_u16(), refusal.code), (503, "RETRY_BUSY"));
+        assert!(refusal.retry_after.is_some() && refusal.hint.is_some());
+
+        let copy = first.clone();
+        drop(first);
+        assert!(read_whole(&room, 1).await.is_err(), "somebody still has it");
+        let (third, ()) = tokio::join!(read_whole(&room, LIMIT), async { drop(copy) });
+        assert_eq!(third.unwrap().len(), LIMIT, "it waited until there was room");
+        drop(second);
+        assert_eq!(room.0.available_permits(), 2 * LIMIT, "and all is well when they have ended");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_is_longer_than_the_room_comes_in_alone() {
+        let room = Room::new(10, LIMIT);
+        assert_eq!(read_whole(&room, LIMIT).await.unwrap().len(), LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_takes_the_room_that_was_announced_and_then_what_it_is_long() {
+        let room = Room::new(10 * LIMIT, LIMIT);
+        let taken = |room: &Room| 10 * LIMIT - room.0.available_permits();
+        let (sender, body) = coming();
+        let head = head();
+        let mut reading = pin!(read(&head, body, terms(&room)));
+        assert!(reading.as_mut().now_or_never().is_none());
+        assert_eq!(taken(&room), UNANNOUNCED_BYTES);
+        sender.send(vec![b'x'; UNANNOUNCED_BYTES + 1]).unwrap();
+        assert!(reading.as_mut().now_or_never().is_none());
+        assert_eq!(taken(&room), LIMIT);
+        drop(sender);
+        let body = reading.await.unwrap();
+        assert_eq!((body.len(), taken(&room)), (UNANNOUNCED_BYTES + 1, UNANNOUNCED_BYTES + 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_ends_badly_gives_its_room_back() {
+        let room = Room::new(LIMIT, LIMIT);
+        let (sender, body) = coming();
+        sender.send(vec![b'x'; LIMIT + 1]).unwrap();
+        assert_eq!(read(&head(), body, terms(&room)).await.unwrap_err().code, "RETRY_TOO_LARGE");
+        let (_sender, body) = coming();
+        assert_eq!(read(&head(), body, terms(&room)).await.unwrap_err().code, "RETRY_TOO_SLOW");
+        assert_eq!(room.0.available_permits(), LIMIT);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_keeps_its_pace_has_a_time_for_all_of_it() {
+        let room = Room::new(LIMIT, LIMIT);
+        let (sender, body) = coming();
+        let drip = async {
+            let mut ticks = tokio::time::interval(PACE / 2);
+            while sender.send(vec![b'x'; PACE_BYTES]).is_ok() {
+                ticks.tick().await;
+            }
+        };
+        let head = head();
+        let reading = async move { read(&head, body, terms(&room)).await };
+        let refusal =
+            tokio::select! { read = reading => read.unwrap_err(), () = drip => panic!("nobody read it") };
+        assert_eq!((refusal.code, refusal.message.as_str()), ("RETRY_TOO_SLOW", "the body takes too long"));
+        assert_eq!(refusal.hint.unwrap(), "send all of it within 1m, or less at once");
+    }
+
+    #[test]
+    fn where_bodies_may_be_longer_they_may_take_longer() {
+        assert_eq!([1, TIME_BYTES, 64 * TIME_BYTES].map(time), [TIME, TIME, 64 * TIME]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_is_refused_what_is_not_needed_without_its_being_read() {
+        for (terms, bytes) in [
+            (Terms::whole(LIMIT, PACE, TIME, Sender::Stranger).sign_in(), SIGN_IN_BYTES),
+            (Terms::whole(LIMIT, PACE, TIME, Sender::Stranger).none(), 0),
+        ] {
+            let announced = Full::from(vec![b'x'; bytes + 1]);
+            let refusal = read(&head(), announced, terms).now_or_never().unwrap().unwrap_err();
+            assert_eq!((refusal.status.as_u16(), refusal.code), (413, "RETRY_TOO_LARGE"), "{refusal:?}");
+            assert!(!refusal.hint.unwrap().contains("limits.body_bytes"), "more is never taken");
+        }
     }
 }

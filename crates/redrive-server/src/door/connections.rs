@@ -1,53 +1,14 @@
-//! Who may be connected: a limit in total and one per address. When it is reached, whoever has been waiting longest
-//! without a request under way makes place, so that a crowd that only stands in the door locks nobody out.
+//! Who may be connected: a limit in total and one per address. When it is reached, somebody makes place who is not being
+//! served, so that a crowd that only stands in the door locks nobody out. Who is unknown is never being served: whatever
+//! may be had without a token is had at once.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// What a connection is doing.
-#[derive(Debug, Default)]
-pub(super) struct Pulse {
-    in_flight: AtomicUsize,
-    begun: AtomicUsize,
-    unsent: AtomicBool,
-}
-
-impl Pulse {
-    /// Whether a request is being answered, or the client has yet to take an answer.
-    pub(super) fn is_at_work(&self) -> bool {
-        self.in_flight.load(Ordering::Acquire) > 0 || self.unsent.load(Ordering::Acquire)
-    }
-
-    /// Whether something is left to be sent.
-    pub(super) fn set_unsent(&self, unsent: bool) {
-        self.unsent.store(unsent, Ordering::Release);
-    }
-
-    /// How many requests there have been.
-    pub(super) fn begun(&self) -> usize {
-        self.begun.load(Ordering::Acquire)
-    }
-
-    /// A request's head has arrived; it is answered when what this returns is dropped.
-    pub(super) fn begin(self: &Arc<Pulse>) -> Beat {
-        self.in_flight.fetch_add(1, Ordering::AcqRel);
-        self.begun.fetch_add(1, Ordering::AcqRel);
-        Beat(self.clone())
-    }
-}
-
-/// A request under way.
-pub(super) struct Beat(Arc<Pulse>);
-
-impl Drop for Beat {
-    fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
-    }
-}
+use super::pulse::{Hold, Pulse};
 
 /// Counts who is inside.
 pub(super) struct Turnstile {
@@ -74,7 +35,8 @@ impl Turnstile {
         Arc::new(Turnstile { total, per_address, inside: Mutex::default() })
     }
 
-    /// A place for a connection, if need be that of another one which is not at work; none if all are.
+    /// A place for a connection, if need be that of another one on which nobody is being served; none if all are being
+    /// served.
     pub(super) fn enter(self: &Arc<Turnstile>, from: IpAddr) -> Option<Pass> {
         let address = network_of(from);
         let mut inside = self.lock();
@@ -92,7 +54,7 @@ impl Turnstile {
         Some(Pass { turnstile: self.clone(), number, pulse, leave })
     }
 
-    /// Sends somebody away who is not at work, where the system has fewer places than the limit.
+    /// Sends somebody away who is not being served, where the system has fewer places than the limit.
     pub(super) fn make_room(&self) {
         self.lock().send_away(|_| true);
     }
@@ -103,11 +65,12 @@ impl Turnstile {
 }
 
 impl Inside {
-    /// The one who never asked for anything, before the one who did once; among these the one who came first.
+    /// Of those with the loosest hold on their place, the one who came first: whoever has just come gets the time to
+    /// show a token, however many others come.
     fn send_away(&mut self, among: impl Fn(&Guest) -> bool) -> Option<()> {
-        let idle = self.guests.iter().filter(|(_, guest)| among(guest) && !guest.pulse.is_at_work());
-        let (number, _) = idle.min_by_key(|(number, guest)| (guest.pulse.begun() > 0, **number))?;
-        let number = *number;
+        let guests = self.guests.iter().filter(|(_, guest)| among(guest));
+        let holds = guests.map(|(number, guest)| (guest.pulse.hold(), *number));
+        let (_, number) = holds.filter(|(hold, _)| *hold != Hold::AtWork).min()?;
         self.remove(number)?.leave.notify_one();
         Some(())
     }
@@ -153,6 +116,7 @@ pub(super) fn network_of(address: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::door::pulse::{Beat, Part};
     use std::net::Ipv4Addr;
 
     fn address(last: u8) -> IpAddr {
@@ -163,22 +127,57 @@ mod tests {
         !pass.turnstile.lock().guests.contains_key(&pass.number)
     }
 
+    /// A request of somebody known that is being answered.
+    fn served(pass: &Pass) -> Beat {
+        let mut beat = pass.pulse.begin();
+        beat.know();
+        beat
+    }
+
     #[test]
     fn the_oldest_without_a_request_makes_place_and_one_at_work_never_does() {
         let turnstile = Turnstile::new(3, 3);
         let busy = turnstile.enter(address(1)).unwrap();
-        let _beat = busy.pulse.begin();
+        let _beat = served(&busy);
         let idle = turnstile.enter(address(2)).unwrap();
-        drop(idle.pulse.begin());
+        drop(served(&idle));
         let silent = turnstile.enter(address(3)).unwrap();
 
         let newcomer = turnstile.enter(address(4)).unwrap();
         assert!(was_sent_away(&silent) && !was_sent_away(&idle) && !was_sent_away(&busy));
-        let _working = newcomer.pulse.begin();
+        let _working = served(&newcomer);
         let another = turnstile.enter(address(5)).unwrap();
         assert!(was_sent_away(&idle));
-        let _too = another.pulse.begin();
+        let _too = served(&another);
         assert!(turnstile.enter(address(6)).is_none(), "all three are at work");
+    }
+
+    #[test]
+    fn a_stranger_makes_place_while_it_is_answered_and_the_oldest_of_them_first() {
+        let turnstile = Turnstile::new(3, 3);
+        let idle = turnstile.enter(address(1)).unwrap();
+        drop(served(&idle));
+        let asking = turnstile.enter(address(2)).unwrap();
+        let _beat = asking.pulse.begin();
+        let silent = turnstile.enter(address(3)).unwrap();
+
+        let _newcomer = turnstile.enter(address(4)).unwrap();
+        assert!(was_sent_away(&asking) && !was_sent_away(&idle) && !was_sent_away(&silent));
+    }
+
+    #[test]
+    fn whoever_does_not_take_an_answer_makes_place_first() {
+        let turnstile = Turnstile::new(3, 3);
+        let silent = turnstile.enter(address(1)).unwrap();
+        let [stuck, slow] = [2, 3].map(|last| turnstile.enter(address(last)).unwrap());
+        let mut beats = [served(&stuck), served(&slow)];
+        for beat in &mut beats {
+            beat.hold_back(Part::Piece);
+        }
+        stuck.pulse.set_stuck_for_long();
+
+        let _newcomer = turnstile.enter(address(4)).unwrap();
+        assert!(was_sent_away(&stuck) && !was_sent_away(&silent) && !was_sent_away(&slow));
     }
 
     #[test]
@@ -196,7 +195,7 @@ mod tests {
         let turnstile = Turnstile::new(1, 1);
         for _ in 0..3 {
             let pass = turnstile.enter(address(1)).unwrap();
-            let _beat = pass.pulse.begin();
+            let _beat = served(&pass);
             assert!(turnstile.enter(address(1)).is_none());
         }
         assert!(turnstile.lock().by_address.is_empty());

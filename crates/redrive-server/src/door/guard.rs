@@ -124,10 +124,12 @@ pub(super) fn check_cross_site(head: &Parts, authority: &str) -> Result<(), Refu
 /// Refuses what a proxy passed on to a server that is open to everybody on its own machine: whoever sent it is not
 /// there, although the proxy is.
 pub(super) fn check_direct(head: &Parts) -> Result<(), Refusal> {
-    static MARKS: [HeaderName; 4] = [
+    static MARKS: [HeaderName; 6] = [
         header::FORWARDED,
+        header::VIA,
         HeaderName::from_static("x-forwarded-for"),
         HeaderName::from_static("x-forwarded-host"),
+        HeaderName::from_static("x-forwarded-proto"),
         HeaderName::from_static("x-real-ip"),
     ];
     match MARKS.iter().find(|mark| head.headers.contains_key(*mark)) {
@@ -141,14 +143,18 @@ pub(super) fn check_direct(head: &Parts) -> Result<(), Refusal> {
     }
 }
 
+/// Whether a request comes from a page of ours, or from none. Of several words on that, each must say so: which of them
+/// is the browser's, nobody knows.
 fn is_own(headers: &HeaderMap, authority: &str) -> bool {
     const SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-    if let Some(site) = headers.get(SITE).filter(|site| !site.is_empty()) {
-        return matches!(site.as_bytes(), b"same-origin" | b"none");
+    let said = |name| headers.get_all(name).iter().filter(|value| !value.is_empty());
+    if said(SITE).next().is_some() {
+        return said(SITE).all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
     }
-    let Some(origin) = headers.get(header::ORIGIN).filter(|origin| !origin.is_empty()) else { return true };
-    let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
-    host.is_some_and(|host| !host.is_empty() && host.eq_ignore_ascii_case(authority))
+    said(header::ORIGIN).all(|origin| {
+        let host = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, host)| host);
+        host.is_some_and(|host| !host.is_empty() && host.eq_ignore_ascii_case(authority))
+    })
 }
 
 #[cfg(test)]
@@ -227,6 +233,35 @@ mod tests {
             head("GET", "http://a.test/", &[("host", "b.test")]),
         ] {
             assert_eq!(authority(&unclear).unwrap_err().status, 400);
+        }
+    }
+
+    #[test]
+    fn of_several_words_on_where_a_request_comes_from_each_must_say_that_it_is_ours() {
+        let own = |headers: &[(&str, &str)]| {
+            check_cross_site(&head("POST", "/", headers), "localhost:7373").is_ok()
+        };
+        for names in [
+            ["sec-fetch-site", "same-origin", "cross-site"],
+            ["origin", "http://localhost:7373", "http://evil.test"],
+        ] {
+            let [name, ours, theirs] = names;
+            assert!(own(&[(name, ours)]) && own(&[(name, ours), (name, ours)]) && !own(&[(name, theirs)]));
+            for both in [[ours, theirs], [theirs, ours]] {
+                assert!(!own(&both.map(|value| (name, value))), "{name}: {both:?}");
+            }
+            assert!(!own(&[(name, ""), (name, theirs)]), "{name}: an empty one says nothing");
+        }
+        assert!(own(&[]) && own(&[("origin", "")]));
+    }
+
+    #[test]
+    fn what_a_proxy_has_marked_was_not_sent_from_here() {
+        assert!(check_direct(&head("GET", "/", &[("host", "localhost")])).is_ok());
+        for mark in
+            ["forwarded", "via", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-real-ip"]
+        {
+            assert_eq!(check_direct(&head("GET", "/", &[(mark, "x")])).unwrap_err().status, 401, "{mark}");
         }
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{HeaderMap, header};
 use redrive::{Timestamp, days, hours};
 
-use super::authenticate::Tokens;
+use super::authenticate::{Records, Tokens, whose};
 use super::refusal::Refusal;
 use super::token::{TokenRecord, entropy};
 use super::who::Who;
@@ -24,11 +24,33 @@ const COOKIE: &str = "__Host-redrive";
 const IDLE: Duration = hours(12);
 /// However much it is used, after this somebody shows the token again.
 pub(super) const LONGEST: Duration = days(30);
+/// Sessions of one token: all the browsers of a person, or one of each in a team. Each is a record that stays until it is
+/// over.
+pub(super) const SESSIONS_MAX: usize = 20;
 
 /// When a session is over if it is not used again.
 pub(super) fn over_at(record: &TokenRecord) -> Timestamp {
     let idle = record.last_used_at.unwrap_or(record.created_at) + IDLE;
     record.expires_at.map_or(idle, |end| end.min(idle))
+}
+
+/// The sessions that end where one of this token begins: those that are over, and the oldest of this token where there
+/// would be too many.
+pub(super) fn to_end<'r>(records: &'r Records, token: &str, now: Timestamp) -> Vec<&'r str> {
+    let sessions = records.values().filter(|record| record.session_of.is_some());
+    let (going, over): (Vec<_>, Vec<_>) = sessions.partition(|record| whose(records, record, now).is_some());
+    let mut mine: Vec<&TokenRecord> =
+        going.into_iter().filter(|record| record.session_of.as_deref() == Some(token)).collect();
+    mine.sort_by_key(|record| (record.created_at, &record.key_id));
+    let too_many = (mine.len() + 1).saturating_sub(SESSIONS_MAX);
+    over.into_iter().chain(mine.into_iter().take(too_many)).map(|record| record.key_id.as_str()).collect()
+}
+
+/// Of a token with which too many were begun lately.
+pub(super) fn too_many(wait: Duration) -> Refusal {
+    Refusal::new(429, "RETRY_RATE_LIMITED", "too many sessions were begun with this token lately")
+        .hint("wait, and keep the cookie; a program needs none: it sends the header Authorization: Bearer rdv_…")
+        .retry_after(wait)
 }
 
 /// The session that a browser sends.
@@ -55,7 +77,7 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// Those of a wrong token.
+    /// Those of a wrong token, and 429 for one with which too many were begun lately.
     pub async fn open(&self, token: &str) -> Result<(Who, Option<String>), Refusal> {
         let Some(tokens) = &self.tokens else { return Ok((Who::local(), None)) };
         let entropy = entropy().map_err(|_| {
@@ -69,11 +91,11 @@ impl Counter {
     ///
     /// # Errors
     ///
-    /// 503 if the store cannot be written.
+    /// 503 if the store cannot be read or written.
     pub async fn close(&self, headers: &HeaderMap) -> Result<(Option<Who>, Option<String>), Refusal> {
         let Some(session) = cookie(headers) else { return Ok((None, None)) };
         let who = match &self.tokens {
-            Some(tokens) => tokens.close_session(session).await?,
+            Some(tokens) => tokens.close_session(session, self.now).await?,
             None => None,
         };
         Ok((who, Some(set_cookie("", "; Max-Age=0"))))
@@ -175,6 +197,66 @@ mod tests {
         let sessions =
             house.book.list().await.unwrap().into_iter().filter(|record| record.session_of.is_some());
         assert_eq!(sessions.count(), 1, "those that are over are forgotten");
+    }
+
+    /// Revoked, signed out, or not used: whoever stays longer than one answer takes is told within a second.
+    #[tokio::test]
+    async fn what_was_shown_is_good_still_until_it_ends() {
+        for end in ["revoked", "signed out", "not used"] {
+            let house = House::new().await;
+            let browser = house.browser(at(0)).await;
+            let who = house.tokens.who(&browser, HERE, at(0)).await.unwrap();
+            let mut over = at(10);
+            match end {
+                "revoked" => assert!(house.book.revoke(house.token.key_id(), over).await.unwrap()),
+                "signed out" => drop(house.counter(over).close(&browser).await.unwrap()),
+                _ => over = at(0) + IDLE,
+            }
+            if end != "signed out" {
+                assert_eq!(who.need_good_still(over - redrive::millis(1)).await, Ok(()), "{end}");
+            }
+            let refusal = who.need_good_still(over + redrive::secs(1)).await.unwrap_err();
+            assert_eq!((refusal.status.as_u16(), refusal.code), (401, "RETRY_AUTH_REQUIRED"), "{end}");
+        }
+        assert_eq!(Who::local().need_good_still(at(0)).await, Ok(()));
+    }
+
+    #[tokio::test]
+    async fn the_oldest_session_of_a_token_ends_when_there_would_be_too_many_and_those_of_others_go_on() {
+        let house = House::new().await;
+        let (other, record) = Token::mint(&[2; 39], "other", vec![Scope::Read], at(0), None);
+        house.book.add(record).await.unwrap();
+        house.counter(at(0)).open(other.reveal()).await.unwrap();
+        let minute = 60_000;
+        let mut browsers = Vec::new();
+        for n in 1..=22 {
+            browsers.push(house.browser(at(n * minute)).await);
+        }
+        let mut statuses = Vec::new();
+        for browser in &browsers {
+            statuses.push(house.status(browser, at(22 * minute)).await);
+        }
+        assert_eq!(statuses[..3], [401, 401, 200], "{statuses:?}");
+        assert!(statuses[2..].iter().all(|status| *status == 200), "{statuses:?}");
+        let records = house.book.list().await.unwrap();
+        let of = |token: &Token| {
+            records.iter().filter(|record| record.session_of.as_deref() == Some(token.key_id())).count()
+        };
+        assert_eq!((of(&house.token), of(&other)), (SESSIONS_MAX, 1));
+    }
+
+    #[tokio::test]
+    async fn who_begins_sessions_without_end_is_told_to_wait_and_its_token_works_on() {
+        let house = House::new().await;
+        for _ in 0..10 {
+            house.browser(at(0)).await;
+        }
+        let refusal = house.counter(at(1)).open(house.token.reveal()).await.unwrap_err();
+        assert_eq!((refusal.status.as_u16(), refusal.code), (429, "RETRY_RATE_LIMITED"));
+        assert_eq!(refusal.retry_after.map(|wait| wait.as_secs()), Some(5));
+        let bearer = HeaderValue::from_str(&format!("Bearer {}", house.token.reveal())).unwrap();
+        let headers = HeaderMap::from_iter([(header::AUTHORIZATION, bearer)]);
+        assert_eq!(house.status(&headers, at(2)).await, 200);
     }
 
     #[tokio::test]

@@ -1,5 +1,5 @@
 //! A client's socket with its patience: how long a head may take, how long it may be quiet between requests, and how
-//! long it may refuse to take an answer.
+//! long it may refuse to take an answer, be it that its socket is full or that HTTP/2 lets nothing of it go.
 //!
 //! hyper's own timer for heads is not used: it also runs between requests, where patience is another, and not at all
 //! while the first bytes are looked at to tell HTTP/1 from HTTP/2.
@@ -13,11 +13,14 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Sleep, sleep};
 
-use super::connections::Pulse;
+use super::pulse::Pulse;
 use crate::socket::Socket;
 
 /// How the preface of HTTP/2 begins. No method of HTTP/1 does.
 const HTTP2: &[u8] = b"PRI ";
+/// A client that has not taken what it was sent for so long makes place as soon as another needs one. No round trip takes
+/// as long.
+const STALLED: Duration = Duration::from_secs(5);
 
 pub(super) struct PatientStream {
     socket: Socket,
@@ -25,7 +28,7 @@ pub(super) struct PatientStream {
     head: Duration,
     idle: Duration,
     reading: Timer<Waiting>,
-    writing: Timer<()>,
+    writing: Timer<Unsent>,
     speaks: Option<Version>,
     /// After how many requests the next one has begun to arrive.
     arriving_after: usize,
@@ -40,6 +43,17 @@ enum Waiting {
     Next(usize),
     /// Nothing: an answer is under way. Looked at again, since nobody says when it has ended.
     Answer,
+    /// That the client makes room for a piece of an answer, after so many.
+    Taking(usize),
+    /// The same, for longer than [`STALLED`].
+    Stalled(usize),
+}
+
+/// Since when the socket takes nothing.
+#[derive(Clone, Copy)]
+enum Unsent {
+    Just,
+    ForLong,
 }
 
 impl Waiting {
@@ -50,6 +64,8 @@ impl Waiting {
         match (self, set_for) {
             (Waiting::Head(now), Waiting::Head(then)) => now != then,
             (Waiting::Head(_), _) | (_, Waiting::Head(_)) => true,
+            // Soon, it makes a difference.
+            (Waiting::Taking(_), Waiting::Next(_) | Waiting::Answer) => true,
             _ => false,
         }
     }
@@ -69,7 +85,10 @@ impl PatientStream {
 
     fn waiting(&self) -> Waiting {
         let begun = self.pulse.begun();
-        if self.pulse.is_at_work() {
+        if self.pulse.is_stuck() {
+            let taken = self.pulse.taken();
+            if self.pulse.is_stuck_for_long() { Waiting::Stalled(taken) } else { Waiting::Taking(taken) }
+        } else if self.pulse.is_answering() {
             Waiting::Answer
         } else if begun == self.arriving_after {
             Waiting::Head(begun)
@@ -78,13 +97,27 @@ impl PatientStream {
         }
     }
 
+    fn patience(&self, waiting: Waiting) -> Duration {
+        match waiting {
+            Waiting::Head(_) => self.head,
+            Waiting::Next(_) | Waiting::Answer => self.idle,
+            Waiting::Taking(_) => self.stalled(),
+            Waiting::Stalled(_) => self.idle - self.stalled(),
+        }
+    }
+
+    /// After how long a client counts as stalled; never later than its patience ends.
+    fn stalled(&self) -> Duration {
+        STALLED.min(self.idle)
+    }
+
     fn heard(&mut self, bytes: &[u8]) {
         if self.speaks.is_none() {
             let is_two = bytes.starts_with(&HTTP2[..HTTP2.len().min(bytes.len())]);
             self.speaks = Some(if is_two { Version::Two } else { Version::One });
         }
         // What comes over HTTP/2 between requests need not be one.
-        if self.speaks == Some(Version::One) && !self.pulse.is_at_work() {
+        if self.speaks == Some(Version::One) && !self.pulse.is_answering() {
             self.arriving_after = self.pulse.begun();
         }
     }
@@ -103,15 +136,22 @@ impl AsyncRead for PatientStream {
             }
             return Poll::Ready(read);
         }
-        let waiting = self.waiting();
-        let patience = if matches!(waiting, Waiting::Head(_)) { self.head } else { self.idle };
+        let mut waiting = self.waiting();
         if self.reading.set_for.is_some_and(|set_for| waiting.is_another_than(set_for)) {
             self.reading.stop();
         }
-        while let Poll::Ready(set_for) = self.reading.poll(cx, waiting, patience) {
-            if set_for == waiting && waiting != Waiting::Answer {
-                return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        loop {
+            let patience = self.patience(waiting);
+            let Poll::Ready(set_for) = self.reading.poll(cx, waiting, patience) else { break };
+            match waiting {
+                _ if set_for != waiting => {}
+                Waiting::Answer => {}
+                Waiting::Taking(_) => self.pulse.set_stuck_for_long(),
+                Waiting::Head(_) | Waiting::Next(_) | Waiting::Stalled(_) => {
+                    return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                }
             }
+            waiting = self.waiting();
         }
         Poll::Pending
     }
@@ -156,10 +196,15 @@ impl PatientStream {
             self.writing.stop();
             return wrote;
         }
-        match self.writing.poll(cx, (), self.idle) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
+        let (mut unsent, mut patience) = (Unsent::Just, self.stalled());
+        while let Poll::Ready(set_for) = self.writing.poll(cx, unsent, patience) {
+            match set_for {
+                Unsent::Just => self.pulse.set_unsent_for_long(),
+                Unsent::ForLong => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            }
+            (unsent, patience) = (Unsent::ForLong, self.idle - self.stalled());
         }
+        Poll::Pending
     }
 }
 

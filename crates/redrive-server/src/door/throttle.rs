@@ -1,5 +1,5 @@
-//! How often somebody may be wrong about a token: a leaky bucket for each address, and one for all together. Pure: time
-//! comes in as an argument.
+//! How often somebody may be wrong about a token: a leaky bucket for each address, and one for all together; and how often
+//! a session may be begun, with one for each token. Pure: time comes in as an argument.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,8 +13,9 @@ use super::connections::network_of;
 const ADDRESS: Rate = Rate { burst: 10.0, per_second: 10.0 / 60.0 };
 /// The same for everybody together.
 const GLOBAL: Rate = Rate { burst: 1_000.0, per_second: 50.0 };
-/// Unknown tokens that are still looked up for those who have been wrong too often: one of them may be good.
-const LOOKUPS: Rate = Rate { burst: 100.0, per_second: 100.0 };
+/// Sessions that may be begun with one token at once, and a minute for long: each is written to the audit log, and would
+/// drive out of it what people did.
+const SESSIONS: Rate = Rate { burst: 10.0, per_second: 10.0 / 60.0 };
 /// Addresses that are remembered; beyond that, the one that has been right longest is forgotten.
 const ADDRESSES_MAX: usize = 10_000;
 
@@ -51,7 +52,8 @@ impl Bucket {
 pub(super) struct Throttle {
     addresses: BTreeMap<IpAddr, Bucket>,
     all: Bucket,
-    lookups: Bucket,
+    /// By the token's key id.
+    sessions: BTreeMap<String, Bucket>,
 }
 
 impl Throttle {
@@ -79,13 +81,22 @@ impl Throttle {
         bucket.wait(&ADDRESS, now).max(shared)
     }
 
-    /// Whether a token that nobody knows yet may be looked up for somebody who has to wait.
-    pub(super) fn may_look_up(&mut self, now: Timestamp) -> bool {
-        let may = self.lookups.wait(&LOOKUPS, now).is_none();
-        if may {
-            self.lookups.add(&LOOKUPS, now);
+    /// A session is begun with this token.
+    ///
+    /// # Errors
+    ///
+    /// How long to wait, where too many were begun lately.
+    pub(super) fn begin_session(&mut self, key_id: &str, now: Timestamp) -> Result<(), Duration> {
+        // Whoever has not signed in lately is forgotten, so there are never more than there are tokens in use.
+        self.sessions.retain(|_, bucket| bucket.level(&SESSIONS, now) > 0.0);
+        let bucket = self.sessions.entry(key_id.to_owned()).or_default();
+        match bucket.wait(&SESSIONS, now) {
+            Some(wait) => Err(wait),
+            None => {
+                bucket.add(&SESSIONS, now);
+                Ok(())
+            }
         }
-        may
     }
 }
 
@@ -133,10 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn lookups_for_those_who_wait_are_rationed() {
+    fn a_token_begins_ten_sessions_and_waits_while_another_does_not() {
         let (mut throttle, now) = (Throttle::default(), Timestamp::from_millis(1_000_000));
-        let granted = (0..1_000).filter(|_| throttle.may_look_up(now)).count();
-        assert_eq!(granted, 100);
-        assert!(throttle.may_look_up(now + Duration::from_secs(1)));
+        let begun = (0..50).filter(|_| throttle.begin_session("a", now).is_ok()).count();
+        assert_eq!(begun, 10);
+        let wait = throttle.begin_session("a", now).unwrap_err();
+        assert_eq!(wait.as_secs(), 6);
+        assert_eq!(throttle.begin_session("b", now), Ok(()));
+        assert_eq!(throttle.begin_session("a", now + wait), Ok(()), "and after the wait it may once more");
+        throttle.begin_session("c", now + redrive::mins(10)).unwrap();
+        assert_eq!(throttle.sessions.keys().collect::<Vec<_>>(), ["c"]);
     }
 }

@@ -168,12 +168,7 @@ pub struct TokenRecord {
 }
 
 impl TokenRecord {
-    /// Whether this is the token, and it is good now. Takes as long for a wrong token as for the right one.
-    pub(super) fn admits(&self, token: &Token, now: Timestamp) -> bool {
-        self.is_of(token) & self.is_good(now)
-    }
-
-    /// Whether this is the token, good or not.
+    /// Whether this is the token, good or not. Takes as long for a wrong token as for the right one.
     pub(super) fn is_of(&self, token: &Token) -> bool {
         token.hash().0.ct_eq(&self.sha256.0).into()
     }
@@ -417,15 +412,16 @@ mod tests {
     }
 
     #[test]
-    fn a_record_admits_its_own_token_until_it_expires_or_is_revoked() {
+    fn a_record_is_of_its_own_token_and_good_until_it_expires_or_is_revoked() {
         let (token, record) = minted(1);
         let at = Timestamp::from_millis;
-        assert!(record.admits(&token, at(5)));
-        assert!(!record.admits(&minted(2).0, at(5)) && !TokenRecord::nobody().admits(&token, at(5)));
+        assert!(record.is_of(&token) && record.is_good(at(5)));
+        assert!(!record.is_of(&minted(2).0) && !TokenRecord::nobody().is_of(&token));
+        assert!(!TokenRecord::nobody().is_good(at(5)));
         let expiring = TokenRecord { expires_at: Some(at(5)), ..record.clone() };
-        assert!(expiring.admits(&token, at(4)) && !expiring.admits(&token, at(5)));
+        assert!(expiring.is_good(at(4)) && !expiring.is_good(at(5)));
         let revoked = TokenRecord { revoked_at: Some(at(3)), ..record };
-        assert!(!revoked.admits(&token, at(3)));
+        assert!(!revoked.is_good(at(3)));
     }
 
     #[test]

@@ -73,3 +73,50 @@ fn a_server_that_asks_for_certificates_is_reached_with_one() {
     ground.run(&[&there[..], &["--cert-file", "anna.pem"]].concat()).good();
     serving.stop();
 }
+
+#[test]
+fn a_server_whose_only_token_was_revoked_does_not_start_open_and_says_the_way_back() {
+    let ground = Ground::new();
+    let store = "sqlite:jobs.db";
+    let token_file = ["--token-file", "admin.token"];
+    let serving = ground.serve(store, &token_file);
+    let token = fs::read_to_string(ground.path("admin.token")).unwrap();
+    let key_id = token.split('_').nth(1).unwrap().to_owned();
+    let there = ["--server", serving.url(), "--token-file", "admin.token"];
+    ground.run(&[&["tokens", "revoke", "--yes", &key_id][..], &there].concat()).good();
+    serving.stop();
+
+    let start = ["serve", "--listen", "127.0.0.1:0", "--store", store];
+    let said = ground.run(&[&start[..], &token_file].concat());
+    assert_eq!(said.code, Some(78), "{}{}", said.out, said.err);
+    assert!(said.err.contains("admin.token holds a token that was revoked"), "{}", said.err);
+    assert!(said.err.contains("remove it to have a new one made"), "{}", said.err);
+    let said = ground.run(&start);
+    assert_eq!(said.code, Some(78), "{}{}", said.out, said.err);
+    assert!(said.err.contains("every token of sqlite:jobs.db was revoked or has expired"), "{}", said.err);
+
+    // As the hint says.
+    assert!(
+        said.err.contains("redrive tokens create --scope admin --store sqlite:jobs.db NAME"),
+        "{}",
+        said.err
+    );
+    let made = ground.run(&["tokens", "create", "--scope", "admin", "--store", store, "me"]).good();
+    fs::write(ground.path("mine.token"), made).unwrap();
+    let serving = ground.serve(store, &[]);
+    let stats = ["stats", "--server", serving.url()];
+    assert!(ground.run(&stats).err.contains("this needs a token"));
+    ground.run(&[&stats[..], &["--token-file", "mine.token"]].concat()).good();
+    serving.stop();
+}
+
+#[test]
+fn a_token_that_is_good_for_no_time_is_not_made() {
+    let ground = Ground::new();
+    let words =
+        ["tokens", "create", "shop", "--scope", "enqueue", "--store", "sqlite:jobs.db", "--expires-in"];
+    let said = ground.run(&[&words[..], &["0s"]].concat());
+    assert_ne!(said.code, Some(0), "{}{}", said.out, said.err);
+    assert!(said.out.is_empty() && said.err.contains("such as 90d"), "{}{}", said.out, said.err);
+    ground.run(&[&words[..], &["1s"]].concat()).good();
+}

@@ -1,12 +1,15 @@
 //! A real server on a real socket, with routes that show what came through the door; and clients for it.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::routing::{any, get, post};
 use axum::{Extension, Router};
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::{http1, http2};
@@ -101,6 +104,7 @@ impl Server {
 }
 
 fn routes(gate: Gate) -> Router {
+    let news = gate.clone();
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/asset", get(|| async { ([("cache-control", "immutable")], "body {}") }))
@@ -114,6 +118,19 @@ fn routes(gate: Gate) -> Router {
             post(|Extension(who): Extension<Who>| async move {
                 who.need(Scope::Operate)?;
                 Ok::<_, Refusal>("done")
+            }),
+        )
+        // Says something, and then nothing more until it is let go.
+        .route(
+            "/api/v1/news",
+            get(move || async move {
+                let later = async move {
+                    news.entered.add_permits(1);
+                    news.leave.acquire().await.unwrap().forget();
+                    "late"
+                };
+                let said = stream::iter(["early "]).chain(stream::once(later));
+                Body::from_stream(said.map(Ok::<_, Infallible>))
             }),
         )
         .route(
