@@ -252,6 +252,28 @@ async fn a_payload_is_shown_to_whoever_may_read_it_and_left_out_for_others() {
 }
 
 #[tokio::test]
+async fn a_job_says_with_which_token_it_was_put_in() {
+    let house = House::new().await;
+    let key_id =
+        house.tokens.iter().find(|(role, _)| *role == "enqueue").unwrap().1.as_ref().unwrap().key_id();
+    let job = json!({ "kind": "mail" });
+    let retry = json!({ "taskId": "7", "taskType": "mail", "error": "ETIMEDOUT: too slow" });
+    let asked = [
+        ("/api/v1/jobs", job.clone()),
+        ("/api/v1/jobs/bulk", json!([job])),
+        ("/api/v1/retry", retry),
+        ("/api/v1/executions", execution()),
+    ];
+    for (path, body) in asked {
+        let (status, answer) = house.ask("enqueue", "POST", path, Some(&body)).await;
+        assert!(status.is_success(), "{path}: {answer}");
+        let made = answer["data"].get(0).unwrap_or(&answer["data"])["id"].as_str().unwrap().to_owned();
+        let (_, found) = house.ask("admin", "GET", &format!("/api/v1/jobs/{made}"), None).await;
+        assert_eq!(found["data"]["createdBy"], json!(format!("enqueue ({key_id})")), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_refused_caller_changes_nothing() {
     let house = House::new().await;
     let id = house.job().await;

@@ -45,6 +45,8 @@ pub struct Admission {
     pub history: Vec<AttemptRecord>,
     /// The jobs of the same call that must have succeeded before it may begin.
     pub after: Vec<JobId>,
+    /// Who asked for it.
+    pub author: Option<Arc<str>>,
 }
 
 impl Admission {
@@ -137,8 +139,8 @@ pub fn admit(new: NewJob, queue: &Queue, id: JobId, now: Timestamp, rng: &mut Rn
             "let it run earlier, or give it a later deadline and a later time to start by",
         ));
     }
-    let (on_conflict, capacity) = (new.on_conflict, queue.capacity);
-    Ok(Admission { job, on_conflict, capacity, history, after: Vec::new() })
+    let (on_conflict, capacity, author) = (new.on_conflict, queue.capacity, new.author);
+    Ok(Admission { job, on_conflict, capacity, history, after: Vec::new(), author })
 }
 
 /// What was tried in-process keeps its numbers; a failure outside is remembered but is no attempt of ours.
@@ -163,6 +165,7 @@ fn problems(new: &NewJob, payload: &Json) -> Vec<String> {
         ("key", new.extras.key.as_ref()),
         ("ordering key", new.extras.ordering_key.as_ref()),
         ("destination", new.extras.destination.as_ref()),
+        ("author", new.author.as_ref()),
     ];
     for (what, name) in names {
         if let Some(name) = name

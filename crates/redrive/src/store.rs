@@ -311,6 +311,8 @@ pub struct JobDetail {
     pub attempts: Vec<AttemptRecord>,
     /// What it left behind.
     pub output: Option<Json>,
+    /// Who asked for it, or for what it was replaced with, where that was said.
+    pub author: Option<Arc<str>>,
 }
 
 /// How a job ended, in short.

@@ -45,6 +45,7 @@ pub struct Workflow {
     queue: Arc<str>,
     policy: Policy,
     labels: BTreeMap<String, String>,
+    author: Option<Arc<str>>,
     /// What cannot be a part of a node.
     problems: Vec<String>,
 }
@@ -181,6 +182,7 @@ impl Workflow {
             queue: default_queue(),
             policy: Policy::immediate().retries(0),
             labels: BTreeMap::new(),
+            author: None,
             problems: Vec::new(),
         }
     }
@@ -263,9 +265,16 @@ impl Workflow {
         self
     }
 
+    /// Who asks for the execution, to be shown to people.
+    #[must_use]
+    pub fn author(mut self, author: impl Into<Arc<str>>) -> Workflow {
+        self.author = Some(author.into());
+        self
+    }
+
     /// What is to be kept, the job that keeps it, and the order in which steps can begin; or everything that is wrong.
     pub(crate) fn checked(self) -> Result<(Execution, NewJob, Order)> {
-        let Workflow { nodes, input, queue, policy, labels, mut problems } = self;
+        let Workflow { nodes, input, queue, policy, labels, author, mut problems } = self;
         let input = input.unwrap_or_else(|error| {
             problems.push(format!("input cannot be written as JSON: {error}"));
             Json::trusted("null")
@@ -277,7 +286,7 @@ impl Workflow {
             Ok(order) if problems.is_empty() => {
                 let job = execution.job(&queue).policy(policy);
                 let job = labels.into_iter().fold(job, |job, (name, value)| job.label(name, value));
-                Ok((execution, job, order))
+                Ok((execution, author.into_iter().fold(job, NewJob::author), order))
             }
             _ => Err(refused(problems)),
         }

@@ -271,6 +271,7 @@ function Facts({ job }: { job: DetailView }) {
     ["fact.policy", `${policy.name ?? t("why.own")} · ${backoffText(policy)}`],
     ["fact.priority", job.priority === 0 ? undefined : String(job.priority)],
     ["fact.created", <Ago key="created" at={job.createdAt} />],
+    ["fact.author", job.createdBy && visible(job.createdBy)],
     ["fact.finished", job.finishedAt && <Ago at={job.finishedAt} />],
     ["fact.deadline", job.deadline && <ClockTime at={job.deadline} />],
     ["fact.run", String(job.attempt)],

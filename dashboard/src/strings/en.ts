@@ -328,6 +328,7 @@ export const en = {
   "fact.policy": "Policy",
   "fact.priority": "Priority",
   "fact.created": "Created",
+  "fact.author": "By",
   "fact.finished": "Ended",
   "fact.deadline": "Deadline",
   "fact.run": "Runs so far",

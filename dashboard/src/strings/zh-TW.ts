@@ -298,6 +298,7 @@ export const zhTW: Catalogue = {
   "fact.policy": "策略",
   "fact.priority": "優先度",
   "fact.created": "建立",
+  "fact.author": "建立者",
   "fact.finished": "結束",
   "fact.deadline": "期限",
   "fact.run": "已執行次數",

@@ -5,7 +5,7 @@ mod form;
 mod views;
 
 use axum::extract::State;
-use redrive::{EXECUTION, Engine, ExecutionDetail, Filter, JobId, StateName};
+use redrive::{EXECUTION, Engine, ExecutionDetail, Filter, JobId, StateName, Workflow};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -44,7 +44,7 @@ pub(super) struct StartedView {
 pub(super) async fn start(state: State<Api>, who: Who, body: Body<ExecutionForm>) -> Answer<StartedView> {
     who.need(Scope::Enqueue)?;
     let call = body.call(&who);
-    let workflow = body.value.into_workflow(&state)?;
+    let workflow = who.signature().into_iter().fold(body.value.into_workflow(&state)?, Workflow::author);
     let started = match call {
         None => state.engine().start(workflow).await,
         Some(call) => state.engine().start_once(call, workflow).await,

@@ -72,7 +72,7 @@ impl EnqueuedView {
 pub(super) async fn create(state: State<Api>, who: Who, body: Body<JobForm>) -> Answer<EnqueuedView> {
     who.need(Scope::Enqueue)?;
     let call = body.call(&who);
-    let job = body.value.into_job(&state)?;
+    let job = signed(body.value.into_job(&state)?, &who);
     let enqueued = match call {
         None => state.engine().enqueue(job).await,
         // Boxed, since every request without a key would carry the room for it.
@@ -100,6 +100,11 @@ pub(super) fn not_enqueued(api: &Api, error: Error) -> Refusal {
         }
         _ => error.into(),
     }
+}
+
+/// The job with the name of who asks for it.
+pub(super) fn signed(job: NewJob, who: &Who) -> NewJob {
+    who.signature().into_iter().fold(job, NewJob::author)
 }
 
 /// What became of one of many.
@@ -155,7 +160,7 @@ pub(super) async fn create_many(state: State<Api>, who: Who, body: Entries) -> A
         // Together with others it is taken or not taken as a whole: what is wrong with it is said of it alone.
         match call.as_ref().map(|_| state.engine().check(&job)) {
             Some(Err(error)) => Err(not_enqueued(&state, error)),
-            None | Some(Ok(())) => Ok(job),
+            None | Some(Ok(())) => Ok(signed(job, &who)),
         }
     };
     let jobs: Vec<Result<NewJob, Refusal>> = body.0.value.iter().map(|entry| read(entry)).collect();

@@ -14,7 +14,7 @@ use super::answer::{Answer, Body, Envelope, Path, Query, Refused, created, inval
 use super::audit::{By, On};
 use super::forms::{Span, payload_of, policy_of};
 use super::held::{HeldBack, Holders};
-use super::jobs::{EnqueuedView, find, no_cursor, page};
+use super::jobs::{EnqueuedView, find, no_cursor, page, signed};
 use super::stats::{Totals, totals};
 use super::views::{last_error, said};
 use crate::door::{Refusal, Scope, Who};
@@ -112,7 +112,7 @@ pub(super) async fn queue(state: State<Api>, who: Who, body: Body<RetryForm>) ->
     let (payload, goes_to) = payload_of(&state, &task_type, payload)?;
     let job = NewJob::of_kind(&task_type, payload).key(task_id).policy(policy).failed_outside(failure);
     let job = goes_to.into_iter().fold(job, NewJob::destination);
-    let enqueued = state.engine().enqueue(job).await?;
+    let enqueued = state.engine().enqueue(signed(job, &who)).await?;
     let view = EnqueuedView::of(&state, enqueued).await?;
     if enqueued.how == How::Created { created(view) } else { ok(view) }
 }

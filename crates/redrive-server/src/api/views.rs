@@ -169,6 +169,10 @@ pub(super) struct DetailView {
     pub(super) output: Option<Json>,
     /// What it was before it was corrected, oldest first.
     pub(super) edits: Vec<EditView>,
+    /// The token with which it was put in, or replaced: its name, and its key id in brackets.
+    #[schema(example = "importer (k3x9q2f7m4ab)")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) created_by: Option<String>,
 }
 
 impl DetailView {
@@ -179,6 +183,7 @@ impl DetailView {
             attempts: detail.attempts.into_iter().map(|record| AttemptView::of(record, who)).collect(),
             output: detail.output.filter(|_| who.may(&Scope::ReadPayload)),
             edits: Vec::new(),
+            created_by: detail.author.map(|author| author.to_string()),
         }
     }
 }

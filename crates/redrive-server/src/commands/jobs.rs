@@ -241,6 +241,7 @@ struct Detail {
     deadline: Option<Timestamp>,
     start_by: Option<Timestamp>,
     timeout: Option<String>,
+    created_by: Option<String>,
     last_error: Option<FailureLine>,
     #[serde(default)]
     attempts: Vec<AttemptLine>,
@@ -284,6 +285,7 @@ fn print_detail(detail: &Detail, now: Timestamp) {
     let labels: Vec<String> = detail.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let json = |value: &Option<serde_json::Value>| value.as_ref().map(ToString::to_string);
     let more = [
+        ("by", detail.created_by.clone()),
         ("key", detail.key.clone()),
         ("ordering key", detail.ordering_key.clone()),
         ("destination", detail.destination.clone()),

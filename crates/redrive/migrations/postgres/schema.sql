@@ -1798,23 +1798,26 @@ BEGIN
     RETURN v_wrong;
 END $$;
 
-CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[], p_destination text[] DEFAULT NULL::text[]) RETURNS void
+CREATE FUNCTION redrive.put(p_id uuid[], p_queue integer[], p_policy integer[], p_created bigint[], p_run_at bigint[], p_checksum bigint[], p_priority smallint[], p_kind text[], p_payload text[], p_tally_queue integer[], p_tally jsonb[], p_destination text[] DEFAULT NULL::text[], p_author text[] DEFAULT NULL::text[]) RETURNS void
     LANGUAGE plpgsql
     AS $$
 DECLARE
     v_seqs CONSTANT bigint[] := ARRAY(SELECT nextval('redrive.places') FROM generate_series(1, cardinality(p_id)));
 BEGIN
-    IF p_destination IS NULL THEN
+    IF p_destination IS NULL AND p_author IS NULL THEN
         INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload)
         SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
                              p_payload);
+    ELSE
+        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload,
+                                  destination, author)
+        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
+                             p_payload, coalesce(p_destination, '{}'), coalesce(p_author, '{}'));
+    END IF;
+    IF p_destination IS NULL THEN
         INSERT INTO redrive.live (seq, id, due_at, queue, priority)
         SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority);
     ELSE
-        INSERT INTO redrive.jobs (id, seq, queue, policy, created_at, run_at, checksum, priority, kind, payload,
-                                  destination)
-        SELECT * FROM unnest(p_id, v_seqs, p_queue, p_policy, p_created, p_run_at, p_checksum, p_priority, p_kind,
-                             p_payload, p_destination);
         INSERT INTO redrive.live (seq, id, due_at, queue, priority, destination)
         SELECT * FROM unnest(v_seqs, p_id, p_run_at, p_queue, p_priority, p_destination);
     END IF;
@@ -1967,11 +1970,12 @@ BEGIN
     SET queue = n.queue, policy = n.policy, run_at = n.due_at, checksum = n.checksum, priority = n.priority,
         external = coalesce(n.external, false), deadline = n.deadline, start_by = n.start_by, timeout_ms = n.timeout_ms,
         revived_at = n.revived_at, parent = n.parent, kind = n.kind, unique_key = n.unique_key,
-        ordering_key = n.ordering_key, destination = n.destination, labels = n.labels, payload = n.payload
+        ordering_key = n.ordering_key, destination = n.destination, labels = n.labels, payload = n.payload,
+        author = n.author
     FROM jsonb_to_record(p_new) AS n (
         queue integer, policy integer, due_at bigint, checksum bigint, priority smallint, external boolean,
         deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text, unique_key text,
-        ordering_key text, destination text, labels text, payload text)
+        ordering_key text, destination text, labels text, payload text, author text)
     WHERE j.id = v_old.id;
     DELETE FROM redrive.live AS l WHERE l.seq = p_seq;
     IF v_old.ordering_key IS NOT NULL THEN
@@ -2001,7 +2005,8 @@ CREATE TABLE redrive.jobs (
     ordering_key text,
     destination text,
     labels text,
-    payload text NOT NULL
+    payload text NOT NULL,
+    author text
 )
 PARTITION BY RANGE (id);
 
@@ -2445,16 +2450,16 @@ DECLARE
 BEGIN
     INSERT INTO redrive.jobs (id, queue, policy, created_at, run_at, checksum, priority, external, deadline, start_by,
                               timeout_ms, revived_at, parent, kind, unique_key, ordering_key, destination, labels, payload,
-                              seq)
+                              author, seq)
     SELECT j.id, j.queue, j.policy, j.created_at, j.due_at, j.checksum, j.priority, coalesce(j.external, false), j.deadline,
            j.start_by, j.timeout_ms, j.revived_at, j.parent, j.kind, j.unique_key, j.ordering_key, j.destination, j.labels,
-           j.payload, j.seq
+           j.payload, j.author, j.seq
     FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
         id uuid, queue integer, policy integer, created_at bigint, due_at bigint, checksum bigint, priority smallint,
         external boolean, deadline bigint, start_by bigint, timeout_ms bigint, revived_at bigint, parent uuid, kind text,
-        unique_key text, ordering_key text, destination text, labels text, payload text), unnest(p_seqs)
+        unique_key text, ordering_key text, destination text, labels text, payload text, author text), unnest(p_seqs)
     ) AS j (id, queue, policy, created_at, due_at, checksum, priority, external, deadline, start_by, timeout_ms, revived_at,
-            parent, kind, unique_key, ordering_key, destination, labels, payload, seq);
+            parent, kind, unique_key, ordering_key, destination, labels, payload, author, seq);
     INSERT INTO redrive.live (id, due_at, queue, attempt, failures, crashes, snoozes, holds, interruptions, generation,
                               priority, last_delay_ms, expires_at, reason, ordering_key, destination, waits_for, seq)
     SELECT * FROM ROWS FROM (jsonb_to_recordset(p_jobs) AS (
@@ -3014,7 +3019,8 @@ CREATE TABLE redrive.jobs_other (
     ordering_key text,
     destination text,
     labels text,
-    payload text NOT NULL
+    payload text NOT NULL,
+    author text
 );
 
 CREATE TABLE redrive.keys (

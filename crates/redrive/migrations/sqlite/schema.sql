@@ -250,7 +250,7 @@ CREATE TABLE redrive_jobs (
     timeout_ms   INTEGER,
     revived_at   INTEGER,
     payload      TEXT NOT NULL
-) STRICT;
+, author TEXT) STRICT;
 
 CREATE TABLE redrive_keys (
     key TEXT NOT NULL PRIMARY KEY,

@@ -294,7 +294,7 @@ impl Inner {
         let order = Order::of(&next.nodes).map_err(refused)?;
         let mut job = next.job(&old.queue).policy((*old.policy).clone()).priority(old.priority);
         job.extras.labels = old.extras().labels.clone();
-        job.history = carried.to_vec();
+        (job.history, job.author) = (carried.to_vec(), failed.author.clone());
         let jobs = self.admit_execution(&next, job, &order)?;
         let key = format!("redrive: retry {} of execution {}", next.retry, old.id);
         let call = Call { key, digest: "an execution retry".into() };

@@ -38,6 +38,7 @@ pub struct NewJob {
     pub(crate) extras: Extras,
     /// What was tried before the job was handed over.
     pub(crate) history: Vec<AttemptRecord>,
+    pub(crate) author: Option<Arc<str>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -74,6 +75,7 @@ impl NewJob {
             when: When::Now,
             extras: Extras::default(),
             history: Vec::new(),
+            author: None,
         }
     }
 
@@ -163,6 +165,12 @@ impl NewJob {
     /// The job this one belongs to.
     pub fn parent(mut self, parent: JobId) -> NewJob {
         self.extras.parent = Some(parent);
+        self
+    }
+
+    /// Who asks for it, to be shown to people: see [`JobDetail::author`](crate::JobDetail::author).
+    pub fn author(mut self, author: impl Into<Arc<str>>) -> NewJob {
+        self.author = Some(author.into());
         self
     }
 

@@ -178,7 +178,7 @@ impl Book {
 
     /// A job's history beside what happened to it.
     pub(super) fn history(&self, detail: &JobDetail) -> Verdict {
-        let JobDetail { job, attempts, output } = detail;
+        let JobDetail { job, attempts, output, .. } = detail;
         let entry = self.jobs.get(&job.id).ok_or("a job appeared at the end")?;
         let expected = entry.recorded.min(HISTORY_FIRST + HISTORY_LAST);
         let kept = attempts.len();

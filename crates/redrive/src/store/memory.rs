@@ -165,6 +165,7 @@ impl Store for MemoryStore {
             job: row.job.clone(),
             attempts: row.attempts.clone(),
             output: row.output.clone(),
+            author: row.author.clone(),
         }))
     }
 

@@ -52,6 +52,7 @@ macro_rules! conformance_cases {
             enqueue {
                 what_is_enqueued_is_there_as_it_was_admitted
                 the_history_of_a_job_comes_with_it
+                a_job_says_who_asked_for_it
                 a_call_takes_all_of_its_jobs_or_none
                 the_same_id_twice_is_one_job
                 a_job_sent_again_is_not_refused_because_it_is_there

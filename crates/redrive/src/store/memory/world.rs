@@ -41,6 +41,7 @@ pub(super) struct Row {
     pub(super) job: Job,
     pub(super) attempts: Vec<AttemptRecord>,
     pub(super) output: Option<Json>,
+    pub(super) author: Option<Arc<str>>,
     /// What it was before it was corrected.
     pub(super) edits: Vec<EditRecord>,
     /// The claim that lists it at its current attempt.
@@ -123,7 +124,7 @@ impl World {
     }
 
     fn enqueue_one(&mut self, admission: Admission, now: Timestamp) -> Enqueued {
-        let Admission { mut job, on_conflict, history, .. } = admission;
+        let Admission { mut job, on_conflict, history, author, .. } = admission;
         if self.by_id.contains_key(&job.id) {
             return Enqueued { id: job.id, how: How::Existing };
         }
@@ -135,6 +136,7 @@ impl World {
                 return Enqueued { id, how: How::Existing };
             }
             row.job = store::replaced(&row.job, job);
+            row.author = author;
             self.totals.entry(row.job.queue.clone()).or_default();
             return Enqueued { id, how: How::Replaced };
         }
@@ -146,7 +148,7 @@ impl World {
         self.books.count(now, &news);
         self.by_id.insert(id, job.seq);
         let (output, edits, claim, in_line) = (None, Vec::new(), None, false);
-        self.rows.insert(job.seq, Row { job, attempts: history, output, edits, claim, in_line });
+        self.rows.insert(job.seq, Row { job, attempts: history, output, author, edits, claim, in_line });
         Enqueued { id, how: How::Created }
     }
 

@@ -114,11 +114,11 @@ impl Inner {
 
     async fn columns<'a>(&self, jobs: &[&'a Admission]) -> Result<Columns<'a>, Fault> {
         let mut columns = Columns::default();
-        for Admission { job, .. } in jobs {
+        for Admission { job, author, .. } in jobs {
             let queue = self.names.queue_id(&self.database, &job.queue).await?;
             self.names.band(&self.database, queue, job.priority).await?;
             let policy = self.names.policy_id(&self.database, &job.policy).await?;
-            columns.push(job, queue, policy);
+            columns.push(job, author.as_deref(), queue, policy);
         }
         Ok(columns)
     }
@@ -132,6 +132,7 @@ impl Inner {
             .map(|(queue, count)| (*queue, tally_json(Tally { enqueued: *count, ..Tally::default() })))
             .unzip();
         let destination = columns.destination.iter().any(Option::is_some).then_some(&columns.destination);
+        let author = columns.author.iter().any(Option::is_some).then_some(&columns.author);
         let mut arguments: Vec<Argument<'_>> = vec![
             (&columns.id, Type::UUID_ARRAY),
             (&columns.queue, Type::INT4_ARRAY),
@@ -145,6 +146,7 @@ impl Inner {
             (&tally_queue, Type::INT4_ARRAY),
             (&tally, Type::TEXT_ARRAY),
             (&destination, Type::TEXT_ARRAY),
+            (&author, Type::TEXT_ARRAY),
         ];
         let mut sql = include_str!("put.sql");
         let tells = self.news.may_tell();
@@ -238,12 +240,13 @@ impl Inner {
         let mut items = Vec::with_capacity(jobs.len());
         // Who has a key after those before in this call: the one they replaced, else the first, unless someone had it.
         let (mut replacements, mut firsts): (HashMap<&str, Job>, HashMap<&str, &Job>) = Default::default();
-        for Admission { job, on_conflict, history, after, .. } in jobs {
+        for Admission { job, on_conflict, history, after, author, .. } in jobs {
             let queue = self.names.queue_id(&self.database, &job.queue).await?;
             let policy = self.names.policy_id(&self.database, &job.policy).await?;
             let mut item = job_json(job, queue.into(), policy.into());
             item["on_conflict"] = json!(on_conflict);
             item["history"] = history.iter().map(attempt_json).collect();
+            item["author"] = json!(author.as_deref());
             item["waits_for"] = json!((!after.is_empty()).then_some(after.len()));
             if let Some(key) = job.extras().key.as_deref() {
                 if *on_conflict == OnConflict::Replace {
@@ -258,6 +261,7 @@ impl Inner {
                         let next = replaced(&old, job.clone());
                         item["replacement"] = job_json(&next, queue.into(), policy.into());
                         item["replacement"]["old_queue"] = json!(old_queue);
+                        item["replacement"]["author"] = item["author"].clone();
                         lanes.extend([queue, old_queue]);
                         replacements.insert(key, next);
                     }
@@ -341,11 +345,12 @@ struct Columns<'a> {
     kind: Vec<&'a str>,
     payload: Vec<&'a str>,
     destination: Vec<Option<&'a str>>,
+    author: Vec<Option<&'a str>>,
     counts: BTreeMap<i32, u64>,
 }
 
 impl<'a> Columns<'a> {
-    fn push(&mut self, job: &'a Job, queue: i32, policy: i32) {
+    fn push(&mut self, job: &'a Job, author: Option<&'a str>, queue: i32, policy: i32) {
         self.id.push(job.id.as_uuid());
         self.queue.push(queue);
         self.policy.push(policy);
@@ -356,6 +361,7 @@ impl<'a> Columns<'a> {
         self.kind.push(&job.kind);
         self.payload.push(job.payload.as_str());
         self.destination.push(job.extras().destination.as_deref());
+        self.author.push(author);
         *self.counts.entry(queue).or_default() += 1;
     }
 }

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../../migrations/postgres/0011_workflows.sql"),
     include_str!("../../../migrations/postgres/0012_retries.sql"),
     include_str!("../../../migrations/postgres/0013_enqueue_function.sql"),
+    include_str!("../../../migrations/postgres/0014_author.sql"),
 ];
 
 /// The schema that this program makes.

@@ -1,1 +1,1 @@
-SELECT redrive.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text[]::jsonb[], $12), pg_notify($13, $14)
+SELECT redrive.put($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11::text[]::jsonb[], $12, $13), pg_notify($14, $15)

@@ -56,13 +56,14 @@ impl Inner {
         let Some(job) = paged.jobs.into_iter().next() else { return Ok(None) };
         let rows = self.database.query(include_str!("attempts.sql"), &[(&job.seq, Type::INT8)]).await?;
         let attempts = rows.iter().map(attempt).collect::<Result<_, _>>()?;
-        let output = "SELECT output FROM redrive.done WHERE seq = $1";
-        let rows = self.database.query(output, &[(&job.seq, Type::INT8)]).await?;
-        let output = match rows.first() {
-            Some(row) => row.try_get::<_, Option<&str>>(0)?.map(Json::trusted),
-            None => None,
-        };
-        Ok(Some(JobDetail { job, attempts, output }))
+        let id = job.id.as_uuid();
+        let arguments: [Argument<'_>; 2] = [(&id, Type::UUID), (&job.seq, Type::INT8)];
+        let rows = self.database.query(include_str!("author_and_output.sql"), &arguments).await?;
+        // It may have been forgotten meanwhile.
+        let Some(row) = rows.first() else { return Ok(None) };
+        let author = row.try_get::<_, Option<&str>>(0)?.map(Into::into);
+        let output = row.try_get::<_, Option<&str>>(1)?.map(Json::trusted);
+        Ok(Some(JobDetail { job, attempts, output, author }))
     }
 
     /// The last failed attempt of each of these.

@@ -14,17 +14,23 @@ pub(crate) const ADMIT: &str = include_str!("admit_in_transaction.sql");
 
 /// The argument of [`ADMIT`]: the job, with its queue by name and its policy by value.
 pub(crate) fn job_text(admission: &Admission) -> Result<String> {
-    let Admission { job, on_conflict, capacity, history, .. } = admission;
+    let Admission { job, on_conflict, capacity, history, author, .. } = admission;
     refuse_tied(admission)?;
     let extras = job.extras();
     let names = [Some(&job.kind), Some(&job.queue), extras.key.as_ref(), extras.ordering_key.as_ref()];
-    if names.into_iter().chain([extras.destination.as_ref()]).flatten().any(|name| name.contains('\0')) {
+    if names
+        .into_iter()
+        .chain([extras.destination.as_ref(), author.as_ref()])
+        .flatten()
+        .any(|name| name.contains('\0'))
+    {
         return Err(Fault::unwritable().into_error());
     }
     let policy = serde_json::to_string(&*job.policy).expect("a validated policy can be written");
     let mut item = job_json(job, (&*job.queue).into(), policy.into());
     item["policy_version"] = json!(POLICY_VERSION);
     item["on_conflict"] = json!(on_conflict);
+    item["author"] = json!(author.as_deref());
     item["capacity"] = json!(capacity);
     item["history"] = history.iter().map(attempt_json).collect();
     Ok(item.to_string())

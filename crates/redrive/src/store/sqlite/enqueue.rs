@@ -73,7 +73,7 @@ impl Core {
         let Core { conn, queues, .. } = self;
         let mut insert_job = conn.prepare_cached(include_str!("enqueue_plain_job.sql"))?;
         let mut insert_live = conn.prepare_cached(include_str!("enqueue_plain_live.sql"))?;
-        for (Admission { job, .. }, (queue, policy)) in jobs.iter().zip(ids) {
+        for (Admission { job, author, .. }, (queue, policy)) in jobs.iter().zip(ids) {
             let changed = insert_job.execute(params![
                 job.id.encode(&mut [0; 36]),
                 &*job.kind,
@@ -83,6 +83,7 @@ impl Core {
                 job.created_at.as_millis(),
                 job.checksum(),
                 job.payload.as_str(),
+                author.as_deref(),
             ])?;
             if changed == 0 {
                 answers.push(Enqueued { id: job.id, how: How::Existing });
@@ -149,7 +150,7 @@ impl Core {
     }
 
     fn enqueue_one(&mut self, admission: &Admission) -> Result<Enqueued, Fault> {
-        let Admission { job, on_conflict, history, .. } = admission;
+        let Admission { job, on_conflict, history, author, .. } = admission;
         if let Some(key) = job.extras().key.as_deref()
             && let Some((seq, id)) = key_holder(&self.conn, key)?
         {
@@ -158,6 +159,7 @@ impl Core {
             }
             if *on_conflict == OnConflict::Replace {
                 self.replace(seq, job)?;
+                put_author(&self.conn, seq, author.as_deref())?;
                 return Ok(Enqueued { id, how: How::Replaced });
             }
             return Ok(Enqueued { id, how: How::Existing });
@@ -170,6 +172,9 @@ impl Core {
         let due_at = insert_live(&self.conn, job, queue, seq)?;
         if let Some(key) = job.extras().key.as_deref() {
             self.conn.prepare_cached(include_str!("enqueue_key.sql"))?.execute(params![key, seq])?;
+        }
+        if author.is_some() {
+            put_author(&self.conn, seq, author.as_deref())?;
         }
         for record in history {
             settle::insert_attempt(&self.conn, seq, record)?;
@@ -226,6 +231,11 @@ pub(super) fn key_holder(conn: &Connection, key: &str) -> Result<Option<(i64, Jo
 fn insert_job(conn: &Connection, job: &Job, queue: i64, policy: i64) -> Result<Option<i64>, Fault> {
     let changed = write_job(conn, include_str!("enqueue_job.sql"), job, queue, policy)?;
     Ok((changed == 1).then(|| conn.last_insert_rowid()))
+}
+
+fn put_author(conn: &Connection, seq: i64, author: Option<&str>) -> Result<(), Fault> {
+    conn.prepare_cached(include_str!("author_put.sql"))?.execute(params![seq, author])?;
+    Ok(())
 }
 
 pub(super) fn write_job(
@@ -296,7 +306,7 @@ pub(crate) fn enqueue_outside(conn: &Connection, admission: &Admission) -> Resul
 }
 
 fn try_enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enqueued, Fault> {
-    let Admission { job, on_conflict, capacity, history, .. } = admission;
+    let Admission { job, on_conflict, capacity, history, author, .. } = admission;
     refuse_tied(admission)?;
     let name: &str = &job.queue;
     conn.prepare_cached(include_str!("queue_insert.sql"))?.execute([name])?;
@@ -326,6 +336,9 @@ fn try_enqueue_outside(conn: &Connection, admission: &Admission) -> Result<Enque
     insert_live(conn, job, queue, seq)?;
     if let Some(key) = job.extras().key.as_deref() {
         conn.prepare_cached(include_str!("enqueue_key.sql"))?.execute(params![key, seq])?;
+    }
+    if author.is_some() {
+        put_author(conn, seq, author.as_deref())?;
     }
     for record in history {
         settle::insert_attempt(conn, seq, record)?;

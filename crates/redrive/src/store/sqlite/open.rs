@@ -23,13 +23,14 @@ const CHECKPOINT_PAGES: u32 = 4_000;
 const MODE: u32 = 0o600;
 
 /// The migrations, in order. Numbers are positions: the first is 1.
-pub(super) const MIGRATIONS: [&str; 6] = [
+pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("../../../migrations/sqlite/0001_jobs.sql"),
     include_str!("../../../migrations/sqlite/0002_views.sql"),
     include_str!("../../../migrations/sqlite/0003_operations.sql"),
     include_str!("../../../migrations/sqlite/0004_workflows.sql"),
     include_str!("../../../migrations/sqlite/0005_kind.sql"),
     include_str!("../../../migrations/sqlite/0006_retries.sql"),
+    include_str!("../../../migrations/sqlite/0007_author.sql"),
 ];
 
 /// Where the lock of a file is.

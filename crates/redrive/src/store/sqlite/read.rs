@@ -176,7 +176,9 @@ pub(super) fn get(
         .query_row([job.seq], |row| row.get(0))
         .optional()?;
     let output = output.flatten().map(|text| Json::trusted(&text));
-    Ok(Some(JobDetail { job, attempts, output }))
+    let author: Option<String> =
+        conn.prepare_cached(include_str!("author.sql"))?.query_row([job.seq], |row| row.get(0))?;
+    Ok(Some(JobDetail { job, attempts, output, author: author.map(Into::into) }))
 }
 
 fn attempt(row: &rusqlite::Row<'_>) -> rusqlite::Result<AttemptRecord> {

@@ -37,6 +37,37 @@ pub async fn the_history_of_a_job_comes_with_it(store: Arc<dyn Store>) {
     assert!(kit.detail(other).await.attempts.is_empty());
 }
 
+pub async fn a_job_says_who_asked_for_it(store: Arc<dyn Store>) {
+    let mut kit = Kit::new(store).await;
+    let author = async |kit: &Kit, id| kit.detail(id).await.author;
+    // As most come in, with where it goes, and with something that needs another look; and one of nobody among them.
+    let news = [
+        mail(1).author("ada"),
+        mail(2),
+        mail(3).author("bob").destination("host"),
+        mail(4).author("cleo").key("k").label("a", "b"),
+        mail(5).author("dan").failed_outside(crate::Failure::retry("the first call failed")),
+    ];
+    let admissions: Vec<_> = news.into_iter().map(|new| kit.admit(new)).collect();
+    let ids: Vec<_> = admissions.iter().map(|admission| admission.job.id).collect();
+    let (plain, rest) = admissions.split_at(3);
+    kit.enqueue(plain.to_vec()).await.expect("they are taken");
+    kit.enqueue(rest.to_vec()).await.expect("they are taken");
+    for (id, name) in ids.iter().zip([Some("ada"), None, Some("bob"), Some("cleo"), Some("dan")]) {
+        assert_eq!(author(&kit, *id).await.as_deref(), name);
+    }
+    // It is who asked for what is there: whoever comes too late is not, whoever replaces it is.
+    kit.try_put(mail(6).key("k").author("eve")).await.expect("it is there already");
+    assert_eq!(author(&kit, ids[3]).await.as_deref(), Some("cleo"));
+    let new = mail(7).key("k").author("flo").on_conflict(OnConflict::Replace);
+    kit.try_put(new).await.expect("it is replaced");
+    assert_eq!(author(&kit, ids[3]).await.as_deref(), Some("flo"));
+    // And so it stays.
+    let held = kit.claim_one().await;
+    kit.end(&held, Outcome::Done(None)).await;
+    assert_eq!((held.1.id, author(&kit, held.1.id).await.as_deref()), (ids[0], Some("ada")));
+}
+
 pub async fn a_call_takes_all_of_its_jobs_or_none(store: Arc<dyn Store>) {
     let mut kit = Kit::new(store).await;
     kit.put(mail(1).key("taken")).await;

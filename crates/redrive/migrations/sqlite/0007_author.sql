@@ -1,0 +1,2 @@
+-- Who asked for a job, where that was said.
+ALTER TABLE redrive_jobs ADD COLUMN author TEXT;

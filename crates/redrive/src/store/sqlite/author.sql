@@ -1,0 +1,1 @@
+SELECT author FROM redrive_jobs WHERE seq = ?1

@@ -1,0 +1,1 @@
+UPDATE redrive_jobs SET author = ?2 WHERE seq = ?1
