@@ -348,4 +348,4 @@ CREATE INDEX redrive_live_line ON redrive_live (destination, queue, held, priori
 CREATE INDEX redrive_live_order ON redrive_live (queue, ordering_key, seq) WHERE ordering_key IS NOT NULL;
 
 CREATE INDEX redrive_live_retries ON redrive_live (due_at, seq)
-WHERE attempt > 0 OR reason IN ('backoff', 'retry_after', 'by_hand');
+WHERE attempt > 0 OR reason = 'backoff' OR reason = 'retry_after' OR reason = 'by_hand';

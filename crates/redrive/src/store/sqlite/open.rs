@@ -23,7 +23,7 @@ const CHECKPOINT_PAGES: u32 = 4_000;
 const MODE: u32 = 0o600;
 
 /// The migrations, in order. Numbers are positions: the first is 1.
-pub(super) const MIGRATIONS: [&str; 7] = [
+pub(super) const MIGRATIONS: [&str; 8] = [
     include_str!("../../../migrations/sqlite/0001_jobs.sql"),
     include_str!("../../../migrations/sqlite/0002_views.sql"),
     include_str!("../../../migrations/sqlite/0003_operations.sql"),
@@ -31,6 +31,7 @@ pub(super) const MIGRATIONS: [&str; 7] = [
     include_str!("../../../migrations/sqlite/0005_kind.sql"),
     include_str!("../../../migrations/sqlite/0006_retries.sql"),
     include_str!("../../../migrations/sqlite/0007_author.sql"),
+    include_str!("../../../migrations/sqlite/0008_retries.sql"),
 ];
 
 /// Where the lock of a file is.
