@@ -14,7 +14,7 @@ use bytes::Bytes;
 use clap::Args;
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Limited};
-use redrive::{ErrorKind, MemoryStore};
+use redrive::{ErrorKind, MemoryStore, PostgresStore, SqliteStore};
 use redrive_server::config::{self, Config, ServeOptions, Sources, StoreUrl};
 use redrive_server::remote::{Remote, Trust};
 use redrive_server::serve;
@@ -108,27 +108,48 @@ async fn here(config: &Config, need: Need, token: Option<&Path>, trust: &Trust) 
         let hint = "name one with --store or --server; `redrive serve` and `redrive enqueue` make one";
         return Err(Trouble::new(Exit::Unreachable, message).hint(hint));
     }
-    match (serve::open_store(config).await, &config.store) {
-        (Ok(_), _) if need == Need::Server => {
+    // Whoever only looks makes no store of somebody else's database.
+    if need != Need::AnyStore && has_no_tables(config).await {
+        let message = format!("there is no store in {}: it has no tables of Redrive's", config.store.shown());
+        let hint =
+            "see whether this is the right one; `redrive serve` and `redrive migrate` make a store of it";
+        return Err(Trouble::new(Exit::Unreachable, message).hint(hint));
+    }
+    let serving = || match &config.store {
+        StoreUrl::Sqlite(path) => serving(path),
+        StoreUrl::Postgres(_) => None,
+    };
+    match serve::open_store_soon(config, || serving().is_some()).await {
+        Ok(_) if need == Need::Server => {
             let message = format!("nobody serves {}", config.store.shown());
             Err(Trouble::new(Exit::Unreachable, message)
                 .hint("start `redrive serve`, or name a server with --server"))
         }
-        (Ok(store), _) => Ok(Client { way: Way::Here(serve::at_hand(config, store)?) }),
-        (Err(error), StoreUrl::Sqlite(path)) if error.kind() == ErrorKind::InUse => {
-            let url = serving(path).ok_or_else(|| {
+        Ok(store) => Ok(Client { way: Way::Here(serve::at_hand(config, store)?) }),
+        Err(error) if error.kind() == ErrorKind::InUse => {
+            let url = serving().ok_or_else(|| {
                 let trouble = Trouble::store(&error);
                 trouble.hint("whoever has it is no `redrive serve` that can be asked: stop it, or ask it in its own way")
             })?;
             Client::there(&url, token, trust)
         }
-        (Err(error), _) => Err(Trouble::store(&error)),
+        Err(error) => Err(Trouble::store(&error)),
     }
+}
+
+/// What cannot be looked at says why when it is opened.
+async fn has_no_tables(config: &Config) -> bool {
+    let schema = match &config.store {
+        StoreUrl::Sqlite(path) => SqliteStore::schema_at(path).await,
+        StoreUrl::Postgres(url) => PostgresStore::schema_at(url).await,
+    };
+    schema.is_ok_and(|schema| schema.found.is_none())
 }
 
 /// The file beside a SQLite file in which a server leaves its URL while it runs.
 pub(crate) fn serving_file(store: &Path) -> PathBuf {
-    let mut name = store.as_os_str().to_owned();
+    // Beside the file itself, by whatever link somebody comes.
+    let mut name = fs::canonicalize(store).unwrap_or_else(|_| store.to_owned()).into_os_string();
     name.push(".serving");
     name.into()
 }
@@ -249,7 +270,10 @@ impl Client {
             Way::There(remote) => format!("the server at {}", remote.shown()),
         };
         let trouble = Trouble::new(Exit::Unreachable, format!("{whom} cannot be reached: {why}"));
-        trouble.hint("is it running there? `redrive serve` says its URL when it starts")
+        trouble.hint(
+            "is it running there, and does its URL begin with http:// or https:// as it says when it starts? A \
+             certificate of its own is vouched for with --ca-file",
+        )
     }
 }
 
@@ -262,7 +286,11 @@ fn read_token(path: &Path) -> Done<String> {
             _ => trouble,
         }
     })?;
-    Ok(text.trim().to_owned())
+    match text.trim() {
+        "" => Err(Trouble::new(Exit::Failed, format!("there is no token in {}", path.display()))
+            .hint("write one into it; `redrive tokens create` prints one")),
+        token => Ok(token.to_owned()),
+    }
 }
 
 #[derive(Deserialize)]

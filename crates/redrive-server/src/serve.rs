@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
-use redrive::{Builder, Engine, PostgresOptions, SqliteOptions, Store};
+use redrive::{Builder, Engine, ErrorKind, PostgresOptions, SqliteOptions, Store};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -22,6 +22,10 @@ use crate::tokens::StoreTokens;
 
 /// How often durations that were measured are added up.
 const GATHER_EVERY: Duration = redrive::secs(5);
+/// How long a file is waited for that somebody has: longer than a command takes.
+const IN_USE_WAIT: Duration = redrive::secs(2);
+/// How often it is looked at meanwhile.
+const IN_USE_LOOK: Duration = redrive::millis(50);
 
 /// A server that has its store and its address, and serves when it is told to.
 pub struct Server {
@@ -59,7 +63,7 @@ impl Server {
         metrics: Option<Metrics>,
         own: impl FnOnce(Builder) -> Builder,
     ) -> Result<Server> {
-        let store = open_store(&config).await?;
+        let store = open_store_soon(&config, || false).await?;
         let commands = commands(&config)?;
         let egress = Egress::new(egress_policy(&config)?);
         let engine = own(engine(&config, store, egress.clone(), commands.clone())?).build()?;
@@ -237,6 +241,28 @@ pub async fn open_store(config: &Config) -> redrive::Result<Arc<dyn Store>> {
             Arc::new(options.connect(url).await?)
         }
     })
+}
+
+/// Opens the configured store as soon as whoever has its file for a moment, such as a command, is done with it. Whether it
+/// is a matter of moments, `is_served` knows: a server keeps its file.
+///
+/// # Errors
+///
+/// Those of the store.
+pub async fn open_store_soon(
+    config: &Config,
+    is_served: impl Fn() -> bool,
+) -> redrive::Result<Arc<dyn Store>> {
+    let mut left = IN_USE_WAIT;
+    loop {
+        match open_store(config).await {
+            Err(error) if error.kind() == ErrorKind::InUse && !left.is_zero() && !is_served() => {
+                tokio::time::sleep(IN_USE_LOOK).await;
+                left = left.saturating_sub(IN_USE_LOOK);
+            }
+            opened => return opened,
+        }
+    }
 }
 
 fn engine(

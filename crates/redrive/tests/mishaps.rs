@@ -88,6 +88,52 @@ async fn a_file_that_another_process_holds_is_refused_until_that_ends() {
     SqliteStore::open(&path).await.expect("a lock goes with its process");
 }
 
+#[tokio::test]
+async fn a_file_is_one_file_by_whatever_link_somebody_comes() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let store = SqliteStore::open(at("jobs.db")).await.unwrap();
+    symlink(at("jobs.db"), at("link.db")).unwrap();
+    assert_eq!(refused(&at("link.db")).await.kind(), ErrorKind::InUse);
+    store.close().await.unwrap();
+    SqliteStore::open(at("link.db")).await.expect("it is free again").close().await.unwrap();
+    assert!(!at("link.db.lock").exists() && !at("link.db-wal").exists());
+
+    // Under a second name it would have a second log.
+    std::fs::hard_link(at("jobs.db"), at("other.db")).unwrap();
+    for name in ["jobs.db", "other.db"] {
+        let two = refused(&at(name)).await;
+        assert!(two.to_string().contains("has 2 names"), "{two}");
+    }
+    std::fs::remove_file(at("other.db")).unwrap();
+    SqliteStore::open(at("jobs.db")).await.expect("it has one name again").close().await.unwrap();
+
+    symlink(at("nowhere.db"), at("nothing.db")).unwrap();
+    let nothing = refused(&at("nothing.db")).await;
+    assert!(nothing.to_string().contains("leads nowhere") && !at("nowhere.db").exists(), "{nothing}");
+    std::fs::write(at("letter"), "dear reader").unwrap();
+    symlink(at("letter"), at("new.db.lock")).unwrap();
+    assert_eq!(refused(&at("new.db")).await.kind(), ErrorKind::ReadOnly);
+    assert_eq!(std::fs::read_to_string(at("letter")).unwrap(), "dear reader");
+}
+
+#[tokio::test]
+async fn whoever_asks_for_the_schema_of_a_file_leaves_nothing_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jobs #1?.db");
+    file_with_jobs(&path).await;
+    let names = || {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        entries.map(|entry| entry.unwrap().file_name()).collect::<std::collections::BTreeSet<_>>()
+    };
+    let before = names();
+    assert!(SqliteStore::schema_at(&path).await.unwrap().found.is_some());
+    assert_eq!(names(), before);
+    let _open = SqliteStore::open(&path).await.unwrap();
+    assert!(SqliteStore::schema_at(&path).await.unwrap().found.is_some(), "also while it is in use");
+}
+
 // Files.
 
 #[tokio::test]

@@ -42,7 +42,7 @@ pub(crate) struct Switch {
 /// What to bring up to date.
 #[derive(Args)]
 pub(crate) struct Migrate {
-    /// Only say whether there is something to do: exit code 1 if there is
+    /// Only say whether there is something to do: exit code 1 if there is, 4 if the store is newer than this version
     #[arg(long)]
     check: bool,
     #[command(flatten)]
@@ -100,8 +100,8 @@ pub(crate) async fn restore(given: Copy) -> Done {
         }
         StoreUrl::Postgres(_) => Err(not_ours(
             "is put back",
-            "stop the servers; pg_restore --clean --if-exists --dbname=postgres://… FILE; then `redrive hold`, start \
-             the servers, look, and `redrive resume`",
+            "stop the servers; psql -c 'DROP SCHEMA redrive CASCADE' postgres://…; pg_restore --dbname=postgres://… FILE; \
+             then `redrive hold`, start the servers, look, and `redrive resume`",
         )),
     }
 }
@@ -145,7 +145,7 @@ pub(crate) async fn migrate(given: Migrate) -> Done {
     match schema.found {
         Some(found) if found > known => {
             let message = format!("the store has schema {found}, and this version knows {known}");
-            return Err(Trouble::new(Exit::Failed, message).hint("use the newer version that wrote it"));
+            return Err(Trouble::new(Exit::Conflict, message).hint("use the newer version that wrote it"));
         }
         Some(found) if found == known => {
             out::note(&format!("schema {found} is the newest: there is nothing to do"));

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use redrive::{Engine, Filter, Json, NewJob, Page, SqliteStore, StateName};
 
-use crate::ground::Ground;
+use crate::ground::{Ground, Said};
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(work)
@@ -88,6 +88,51 @@ fn nothing_is_overwritten_and_nothing_else_is_taken_for_a_copy() {
     assert!(!ground.path("new.db").exists() && !ground.path("new.db.part").exists());
     let postgres = ground.run(&["backup", "copy2.db", "--store", "postgres://nobody@127.0.0.1/x"]);
     assert!(postgres.code == Some(1) && postgres.err.contains("pg_dump"), "{}", postgres.err);
+}
+
+#[test]
+fn a_store_that_is_put_out_of_the_way_leaves_room_for_its_copy() {
+    let ground = Ground::new();
+    let store = ground.store_with_a_dead_job("jobs.db");
+    ground.run(&["backup", "copy", "--store", &store]).good();
+    ground.run(&["migrate", "--check", "--store", &store]).good();
+    ground.run(&["doctor", "--store", &store]);
+    fs::create_dir(ground.path("newer")).unwrap();
+    for name in ["jobs.db", "jobs.db.lock"] {
+        fs::rename(ground.path(name), ground.path("newer").join(name)).unwrap();
+    }
+    ground.run(&["restore", "copy", "--store", &store]).good();
+    assert!(ground.run(&["stats", "--store", &store, "--json"]).json()["held"] == true);
+}
+
+#[test]
+fn commands_that_meet_on_one_file_take_turns() {
+    let ground = Ground::new();
+    ground.run(&["enqueue", "mail", "--store", "sqlite:jobs.db"]).good();
+    let enqueue = || ground.command(&["enqueue", "mail", "--store", "sqlite:jobs.db"]).output().unwrap();
+    std::thread::scope(|scope| {
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(enqueue)).collect();
+        for one in all {
+            Said::of(&one.join().unwrap()).good();
+        }
+    });
+    assert_eq!(ground.run(&["stats", "--store", "sqlite:jobs.db", "--json"]).json()["waiting"], 7);
+}
+
+#[test]
+fn whoever_only_looks_makes_no_store_of_another_database() {
+    let ground = Ground::new();
+    let other = rusqlite::Connection::open(ground.path("theirs.db")).unwrap();
+    other.execute_batch("CREATE TABLE recipes (name TEXT)").unwrap();
+    drop(other);
+    let before = fs::read(ground.path("theirs.db")).unwrap();
+    for words in [["jobs", "list"], ["tokens", "list"]] {
+        let said = ground.run(&[&words[..], &["--store", "sqlite:theirs.db"]].concat());
+        assert!(said.code == Some(69) && said.err.contains("no tables of Redrive's"), "{}", said.err);
+    }
+    assert_eq!(fs::read(ground.path("theirs.db")).unwrap(), before);
+    assert_eq!(ground.run(&["tokens", "list", "--store", "sqlite:none.db"]).code, Some(69));
+    assert!(!ground.path("none.db").exists());
 }
 
 #[test]

@@ -140,12 +140,13 @@ impl SqliteStore {
     }
 
     fn open_with(path: &Path, options: &SqliteOptions) -> Result<SqliteStore> {
+        let path = &open::resolve(path)?;
         let lock = match options.vfs {
             Some(_) => None,
             None => Some(open::lock(path)?),
         };
         let running = Arc::new(RwLock::new(Running::default()));
-        let (file, settings) = (path.to_owned(), options.clone());
+        let (file, settings) = (path.clone(), options.clone());
         let open = Box::new(move || open::writer(&file, &settings));
         let gates = SharedGates::default();
         let mut core = Core::open(open, running.clone(), gates.clone()).map_err(Fault::into_error)?;

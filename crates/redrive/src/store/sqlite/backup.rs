@@ -67,8 +67,9 @@ fn copy(from: &Path, to: &Path, finish: impl FnOnce(&Connection) -> rusqlite::Re
         Error::new(ErrorKind::ReadOnly, format!("cannot write {}: {error}", part.display()))
             .with_hint("choose another place, or let this user write the folder")
     };
-    // Its owner's alone, as everything that holds payloads.
-    let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part);
+    // Its owner's alone, as everything that holds payloads: what somebody has put there goes first.
+    drop(std::fs::remove_file(&part));
+    let made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part);
     drop(made.map_err(cannot)?);
     let written = write_copy(from, &part, finish);
     if let Err(error) = written.and_then(|()| std::fs::rename(&part, to).map_err(cannot)) {

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -34,6 +34,29 @@ pub(super) const MIGRATIONS: [&str; 8] = [
     include_str!("../../../migrations/sqlite/0008_retries.sql"),
 ];
 
+/// Under its own name: the lock goes by the name of the file, so whoever comes by a link must find the same one.
+pub(super) fn resolve(path: &Path) -> Result<PathBuf> {
+    let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(path.to_owned()) };
+    if !about.is_symlink() {
+        return Ok(path.to_owned());
+    }
+    std::fs::canonicalize(path).map_err(|error| {
+        Error::new(ErrorKind::ReadOnly, format!("{} is a link that leads nowhere: {error}", path.display()))
+            .with_hint("name the file itself")
+    })
+}
+
+/// SQLite writes its log beside the name it was given, so under two names there would be two logs of one file.
+fn refuse_two_names(path: &Path) -> Result<()> {
+    let names = std::fs::metadata(path).map_or(1, |about| if about.is_file() { about.nlink() } else { 1 });
+    if names > 1 {
+        let message = format!("{} has {names} names: it is linked to from elsewhere", path.display());
+        return Err(Error::new(ErrorKind::Invalid, message)
+            .with_hint("remove the other links, or make a copy of its own and use that: redrive backup"));
+    }
+    Ok(())
+}
+
 /// Where the lock of a file is.
 fn lock_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -43,7 +66,8 @@ fn lock_path(path: &Path) -> PathBuf {
 
 /// Who has the file, in the words that it left in the lock; `None` if nobody has it.
 pub(super) fn held_by(path: &Path) -> std::io::Result<Option<String>> {
-    let mut file = match File::open(lock_path(path)) {
+    let path = resolve(path).unwrap_or_else(|_| path.to_owned());
+    let mut file = match File::open(lock_path(&path)) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
@@ -61,7 +85,16 @@ pub(super) fn held_by(path: &Path) -> std::io::Result<Option<String>> {
 
 /// Takes the file for this process. The lock goes with the process, however it ends.
 pub(super) fn lock(path: &Path) -> Result<File> {
+    refuse_two_names(path)?;
     let name = lock_path(path);
+    let cannot = |why: String, hint: &str| {
+        let message = format!("cannot make the lock file {}: {why}", name.display());
+        Error::new(ErrorKind::ReadOnly, message).with_hint(hint)
+    };
+    // What it leads to would be written over.
+    if name.is_symlink() {
+        return Err(cannot("it is a link".into(), "remove that link"));
+    }
     let mut file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -69,16 +102,24 @@ pub(super) fn lock(path: &Path) -> Result<File> {
         .truncate(false)
         .mode(MODE)
         .open(&name)
-        .map_err(|error| {
-            Error::new(ErrorKind::ReadOnly, format!("cannot make the lock file {}: {error}", name.display()))
-                .with_hint("let this user write the folder of the database, or choose another place for it")
+        .map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => cannot(
+                "its folder is not there".into(),
+                "make the folder first, or see whether the path is right",
+            ),
+            _ => cannot(
+                error.to_string(),
+                "let this user write the folder of the database, or choose another place for it",
+            ),
         })?;
     match file.try_lock() {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let mut holder = String::new();
             drop(file.read_to_string(&mut holder));
-            let message = format!("{} is in use by another engine ({})", path.display(), holder.trim());
+            // Nothing, if it has only just been taken.
+            let holder = if holder.is_empty() { String::new() } else { format!(" ({})", holder.trim()) };
+            let message = format!("{} is in use by another engine{holder}", path.display());
             return Err(Error::new(ErrorKind::InUse, message).with_hint(
                 "stop that process, or use one engine for both: an Engine can be cloned and shared",
             ));
@@ -167,7 +208,27 @@ pub(super) fn copier(path: &Path) -> Result<Connection> {
 
 /// A connection for looking at a file of which nothing is known yet: it makes no file and writes none.
 pub(super) fn onlooker(path: &Path, options: &SqliteOptions) -> Result<Connection> {
-    connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX, options)
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let as_it_is = || connect(path, flags, options);
+    let is_open_elsewhere = ["-wal", "-journal"].iter().any(|tail| {
+        let mut log = path.as_os_str().to_owned();
+        log.push(tail);
+        Path::new(&log).exists()
+    });
+    match unchanging(path) {
+        // SQLite would make a log, which it cannot take away again.
+        Some(url) if options.vfs.is_none() && !is_open_elsewhere => {
+            connect(Path::new(&url), flags | OpenFlags::SQLITE_OPEN_URI, options).or_else(|_| as_it_is())
+        }
+        _ => as_it_is(),
+    }
+}
+
+/// The URL under which SQLite reads a file that does not change.
+fn unchanging(path: &Path) -> Option<String> {
+    let whole = std::fs::canonicalize(path).ok()?;
+    let escaped = whole.to_str()?.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    Some(format!("file:{escaped}?immutable=1"))
 }
 
 fn connect(path: &Path, flags: OpenFlags, options: &SqliteOptions) -> Result<Connection> {
