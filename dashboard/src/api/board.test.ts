@@ -37,6 +37,12 @@ test("a retry is counted as often as it says, whether a list came before it or i
   }
 });
 
+test("of a job that is tried here from the start, the first failure is no retry yet", () => {
+  const board = afterList(two(), [{ ...item("b", 8_000), queued: false, attemptCount: 0 }], NOW + 2_000);
+  const failed = (failures: number) => event("b", "retry_scheduled", { dueAt: at(9_000), failures });
+  expect([0, 1, 2].map((n) => afterEvents(board, [failed(n)]).get("b")?.item.attemptCount)).toEqual([0, 0, 1]);
+});
+
 test("a row leaves with its outcome, and only after it was seen", () => {
   for (const outcome of ["succeeded", "dead", "cancelled"] as const) {
     const board = afterEvents(two(), [event("b", outcome)]);

@@ -61,7 +61,11 @@ function afterEvent(row: Row, event: JobEvent): Row {
     case "retry_scheduled": {
       const item = {
         ...row.item,
-        attemptCount: event.failures ?? row.item.attemptCount,
+        // What failed elsewhere was queued here for its first retry; of other jobs the first failure was the first try's.
+        attemptCount:
+          event.failures === undefined
+            ? row.item.attemptCount
+            : Math.max(0, event.failures - (row.item.queued ? 0 : 1)),
         nextAttemptAt: event.dueAt ?? row.item.nextAttemptAt,
         lastError: event.failure?.message ?? row.item.lastError ?? null,
         held: null,

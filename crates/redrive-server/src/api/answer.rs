@@ -1,5 +1,7 @@
 //! What every route answers: the envelope; and how it reads what it was sent.
 
+use axum::extract::path::ErrorKind as PathError;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequest, Request};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -274,8 +276,20 @@ impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T>
         axum::extract::Path::<T>::from_request_parts(parts, state)
             .await
             .map(|axum::extract::Path(path)| Path(path))
-            .map_err(|error| invalid(error.body_text(), "the paths are in /openapi.json"))
+            .map_err(|error| nothing_there(&error))
     }
+}
+
+/// What is written where an id belongs names nothing, whatever it looks like.
+fn nothing_there(error: &PathRejection) -> Refusal {
+    if let PathRejection::FailedToDeserializePathParams(failed) = error
+        && let PathError::DeserializeError { value, .. } = failed.kind()
+    {
+        let message = format!("there is nothing with the id {:?}", crate::printable(value));
+        return Refusal::new(404, "RETRY_NOT_FOUND", message)
+            .hint("an id is written as 01a1f067-1b3a-7000-9dee-12e8bbb1cc8d; ask GET /api/v1/jobs");
+    }
+    invalid(error.body_text(), "the paths are in /openapi.json")
 }
 
 impl<S: Send + Sync> FromRequestParts<S> for Who {

@@ -36,6 +36,7 @@ pub(super) struct EditForm {
     policy: Option<Value>,
     /// Higher goes first.
     #[serde(default, deserialize_with = "priority")]
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: Option<i16>,
     /// Instead of all labels it has.
     #[serde(default, deserialize_with = "crate::reading::fields_if_any")]

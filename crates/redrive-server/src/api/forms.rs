@@ -73,6 +73,7 @@ pub(super) struct JobForm {
     pub(super) on_conflict: Option<OnConflict>,
     /// Higher goes first.
     #[serde(default, deserialize_with = "priority")]
+    #[schema(minimum = -32768, maximum = 32767)]
     pub(super) priority: Option<i16>,
     /// Not before this much time has passed.
     pub(super) delay: Option<Span>,

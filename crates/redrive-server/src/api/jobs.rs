@@ -213,7 +213,7 @@ async fn enqueue_each(api: &Api, jobs: Vec<NewJob>) -> Vec<Result<Enqueued, Refu
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(super) struct WaitForm {
-    /// Answers when the job is final, or after this long: `30s`.
+    /// Answers when the job is final, or after this long: `30s`. After five minutes it does in any case.
     #[serde(default, deserialize_with = "span_in_query")]
     #[param(value_type = Option<String>, example = "30s")]
     wait: Option<Duration>,

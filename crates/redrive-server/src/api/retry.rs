@@ -1,10 +1,14 @@
 //! Retries of what failed elsewhere, in the words of those who asked for them: a task, its type, and the error.
 
+use std::fmt;
+
 use axum::extract::State;
 use redrive::{
     Engine, Failure, How, Job, JobId, NewJob, Origin, Policy, State as Standing, Timestamp, Turn, span,
 };
-use serde::{Deserialize, Serialize};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
@@ -17,9 +21,12 @@ use super::held::{HeldBack, Holders};
 use super::jobs::{EnqueuedView, find, no_cursor, page, signed};
 use super::stats::{Totals, totals};
 use super::views::{last_error, said};
+use super::workers::code_of;
 use crate::door::{Refusal, Scope, Who};
 use crate::redact::redact;
 
+/// Counting further would be slow, and nobody reads the number.
+const COUNT_MAX: usize = 10_000;
 /// The policy of retries that bring none.
 const PRESET: &str = "media";
 
@@ -44,49 +51,99 @@ pub(super) struct RetryForm {
 }
 
 /// What something failed of.
-#[derive(Debug, Deserialize, ToSchema)]
-#[serde(untagged, expecting = "write a text, such as \"TIMEOUT: no answer\", or an object with a message")]
+#[derive(Debug, ToSchema)]
+#[serde(untagged)]
 enum ErrorForm {
     /// `TIMEOUT: no answer`.
     Text(String),
     /// What is known of it.
-    Known {
-        code: Option<String>,
-        message: String,
-        status: Option<u16>,
-        /// How long whoever was called asked to be left alone.
-        #[serde(rename = "retryAfter")]
-        retry_after: Option<Span>,
-    },
+    Known(KnownError),
+}
+
+/// An error by its parts.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct KnownError {
+    #[schema(value_type = Option<super::schemas::Code>)]
+    code: Option<String>,
+    message: String,
+    /// The status of an HTTP answer.
+    #[serde(alias = "statusCode")]
+    #[schema(minimum = 0, maximum = 65535)]
+    status: Option<u16>,
+    /// Whether it is worth a retry, where whoever met it knows.
+    retryable: Option<bool>,
+    /// How long whoever was called asked to be left alone.
+    retry_after: Option<Span>,
+}
+
+/// Not untagged: that would say of nothing in an object what is wrong with it.
+impl<'de> Deserialize<'de> for ErrorForm {
+    fn deserialize<D: Deserializer<'de>>(reader: D) -> Result<ErrorForm, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = ErrorForm;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a text, such as \"TIMEOUT: no answer\", or an object with a message")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<ErrorForm, E> {
+                Ok(ErrorForm::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<ErrorForm, A::Error> {
+                KnownError::deserialize(MapAccessDeserializer::new(fields)).map(ErrorForm::Known)
+            }
+        }
+        reader.deserialize_any(Either)
+    }
 }
 
 impl ErrorForm {
-    fn into_failure(self) -> Failure {
-        let (code, status, message, retry_after) = match self {
+    fn into_failure(self) -> Result<Failure, Refusal> {
+        let known = match self {
             ErrorForm::Text(text) => {
-                let code = leading_code(&text).map(str::to_owned);
-                (code, None, text, None)
+                // A key may stand there as a code does.
+                let message = redact(&text).into_owned();
+                let code = leading_code(&message).map(str::to_owned);
+                KnownError { code, message, status: None, retryable: None, retry_after: None }
             }
-            ErrorForm::Known { code, message, status, retry_after } => (code, status, message, retry_after),
+            ErrorForm::Known(known) => KnownError {
+                code: code_of(known.code)?,
+                message: redact(&known.message).into_owned(),
+                ..known
+            },
         };
-        let message = redact(&message);
-        let mut failure = match (code, status) {
-            (Some(code), _) => Failure::from_code(code, message),
-            (None, Some(status)) => Failure::from_status(status, message),
-            (None, None) => Failure::from_text(message),
+        let KnownError { code, message, status, retryable, retry_after } = known;
+        let mut failure = match (retryable, code, status) {
+            (Some(true), code, _) => coded(Failure::retry(message), code),
+            (Some(false), code, _) => {
+                return Err(not_retryable(
+                    &coded(Failure::permanent(message), code),
+                    "whoever met it says so",
+                ));
+            }
+            (None, Some(code), _) => Failure::from_code(code, message),
+            (None, None, Some(status)) => Failure::from_status(status, message),
+            (None, None, None) => Failure::from_text(message),
         };
         failure.retry_after = retry_after.map(|span| span.0);
-        match status {
+        Ok(match status {
             Some(status) => failure.status(status),
             None => failure,
-        }
+        })
     }
+}
+
+fn coded(failure: Failure, code: Option<String>) -> Failure {
+    code.into_iter().fold(failure, Failure::code)
 }
 
 /// `TIMEOUT` of `TIMEOUT: no answer`.
 fn leading_code(text: &str) -> Option<&str> {
     let (code, _) = text.split_once(':')?;
-    let is_code = code.len() >= 2
+    let is_code = (2..=Failure::CODE_CHARS_MAX).contains(&code.len())
         && code.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_')
         && code.starts_with(|c: char| c.is_ascii_uppercase());
     is_code.then_some(code)
@@ -106,7 +163,7 @@ pub(super) async fn queue(state: State<Api>, who: Who, body: Body<RetryForm>) ->
         return Err(invalid("taskId is empty", "send the id of the task that failed"));
     }
     let policy = policy_of(&state, policy.unwrap_or_else(|| PRESET.into()))?;
-    let failure = error.into_failure();
+    let failure = error.into_failure()?;
     refuse_hopeless(&policy, &failure)?;
     let payload = payload.as_deref().unwrap_or(RawValue::NULL);
     let (payload, goes_to) = payload_of(&state, &task_type, payload)?;
@@ -122,12 +179,14 @@ fn refuse_hopeless(policy: &Policy, failure: &Failure) -> Result<(), Refusal> {
     if verdict.class.is_retryable() {
         return Ok(());
     }
-    let message = format!("error is not retryable: {}", failure.message);
-    Err(Refusal::new(422, "RETRY_NOT_RETRYABLE", message).hint(format!(
-        "it is {} ({}); see why at POST /api/v1/classify, or bring a policy with a rule for it",
-        verdict.class.name(),
-        verdict.rule
-    )))
+    let why = format!("it is {} ({})", verdict.class.name(), verdict.rule);
+    let what = "see why at POST /api/v1/classify, or bring a policy with a rule for it";
+    Err(not_retryable(failure, &format!("{why}; {what}")))
+}
+
+fn not_retryable(failure: &Failure, hint: &str) -> Refusal {
+    Refusal::new(422, "RETRY_NOT_RETRYABLE", format!("error is not retryable: {}", failure.message))
+        .hint(hint)
 }
 
 /// A retry that waits or runs.
@@ -169,7 +228,8 @@ impl RetryView {
             task_type: job.kind.to_string(),
             queued: job.origin == Origin::External,
             destination: job.extras().destination.as_deref().map(ToOwned::to_owned),
-            attempt_count: job.ledger.failures,
+            // The first failure here was the first try's.
+            attempt_count: job.ledger.failures.saturating_sub(u32::from(job.origin == Origin::Engine)),
             max_attempts: job.policy.retries_allowed(job.origin),
             last_error,
             next_attempt_at: job.due_at(),
@@ -197,6 +257,7 @@ pub(super) struct PendingForm {
 pub(super) struct PendingView {
     /// The next one first.
     items: Vec<RetryView>,
+    /// Of which `totalPending` is how many retries are pending, counted up to 10,000.
     stats: Totals,
     /// Send it as `cursor` for what comes next; missing at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -223,7 +284,12 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
         let view = RetryView::of(job, last.map(|failure| said(failure, &who)), now);
         items.push(RetryView { held: holders.of(job, now), ..view });
     }
-    let stats = totals(&state).await?;
+    let mut stats = totals(&state).await?;
+    // Those that are listed; what runs is among them only where they are too many for one page.
+    stats.total_pending = match (after, next) {
+        (None, None) => items.len(),
+        _ => state.engine().retries_count(COUNT_MAX).await?,
+    } as u64;
     ok(PendingView { items, stats, next_cursor: next.map(cursor) })
 }
 
@@ -305,5 +371,6 @@ mod tests {
         assert_eq!(leading_code("dial tcp: timeout"), None);
         assert_eq!(leading_code("timeout"), None);
         assert_eq!(leading_code("503: unavailable"), None);
+        assert_eq!(leading_code(&format!("{}: no answer", "T".repeat(65))), None);
     }
 }

@@ -9,9 +9,10 @@ use super::Api;
 use super::answer::{Answer, Envelope, Query, Refused, invalid, ok};
 use super::views::ActivityView;
 use crate::door::{Refusal, Scope, Who};
+use crate::notices;
 
-/// The three figures everybody asks for.
-#[derive(Clone, Copy, Debug, Serialize, ToSchema)]
+/// The three figures everybody asks for. What the server calls to tell somebody of something is not counted.
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Totals {
     /// Jobs that wait or run.
@@ -50,16 +51,24 @@ pub(super) struct StatsView {
     average_delay_ms: Option<u64>,
 }
 
+#[derive(Default)]
 struct Sum {
     waiting: u64,
     running: u64,
     dead: u64,
     tally: Tally,
+    totals: Totals,
 }
 
 async fn sum(api: &Api) -> Result<Sum, Refusal> {
-    let mut sum = Sum { waiting: 0, running: 0, dead: 0, tally: Tally::default() };
+    let mut sum = Sum::default();
     for counts in api.engine().counts().await? {
+        // Nobody has put in our own calls.
+        if *counts.queue != *notices::QUEUE {
+            sum.totals.total_pending += counts.waiting + counts.running;
+            sum.totals.total_succeeded += counts.totals.succeeded;
+            sum.totals.total_failed += counts.totals.dead;
+        }
         sum.waiting += counts.waiting;
         sum.running += counts.running;
         sum.dead += counts.dead;
@@ -68,18 +77,8 @@ async fn sum(api: &Api) -> Result<Sum, Refusal> {
     Ok(sum)
 }
 
-impl Sum {
-    fn totals(&self) -> Totals {
-        Totals {
-            total_pending: self.waiting + self.running,
-            total_succeeded: self.tally.succeeded,
-            total_failed: self.tally.dead,
-        }
-    }
-}
-
 pub(super) async fn totals(api: &Api) -> Result<Totals, Refusal> {
-    Ok(sum(api).await?.totals())
+    Ok(sum(api).await?.totals)
 }
 
 /// How everything stands, and what has happened so far.
@@ -91,7 +90,7 @@ pub(super) async fn stats(state: State<Api>, who: Who) -> Answer<StatsView> {
     let sum = sum(&state).await?;
     let tally = sum.tally;
     ok(StatsView {
-        totals: sum.totals(),
+        totals: sum.totals,
         held: state.engine().is_held().await?,
         waiting: sum.waiting,
         running: sum.running,

@@ -95,9 +95,12 @@ pub(super) struct JobView {
 impl JobView {
     /// With what it failed of last, as this caller may see it.
     pub(super) fn failed(mut self, last: Option<&AttemptRecord>, who: &Who) -> JobView {
-        let failure = last.and_then(|attempt| Some((attempt.failure.as_ref()?, attempt.ended_at)));
-        self.last_error =
-            failure.map(|(failure, at)| LastErrorView { failure: FailureView::of(failure, who), at });
+        self.last_error = last.and_then(|attempt| {
+            Some(LastErrorView {
+                failure: FailureView::of(attempt, &self.policy, who)?,
+                at: attempt.ended_at,
+            })
+        });
         self
     }
 
@@ -178,9 +181,11 @@ pub(super) struct DetailView {
 impl DetailView {
     pub(super) fn of(detail: JobDetail, who: &Who) -> DetailView {
         let last = detail.attempts.iter().rev().find(|attempt| attempt.failure.is_some());
+        let job = JobView::of(detail.job, who).failed(last, who);
+        let attempts = detail.attempts.iter().map(|record| AttemptView::of(record, &job.policy, who));
         DetailView {
-            job: JobView::of(detail.job, who).failed(last, who),
-            attempts: detail.attempts.into_iter().map(|record| AttemptView::of(record, who)).collect(),
+            attempts: attempts.collect(),
+            job,
             output: detail.output.filter(|_| who.may(&Scope::ReadPayload)),
             edits: Vec::new(),
             created_by: detail.author.map(|author| author.to_string()),
@@ -230,15 +235,15 @@ pub(super) struct AttemptView {
 }
 
 impl AttemptView {
-    fn of(record: AttemptRecord, who: &Who) -> AttemptView {
+    fn of(record: &AttemptRecord, policy: &Policy, who: &Who) -> AttemptView {
         AttemptView {
             attempt: record.attempt,
             started_at: record.started_at,
             ended_at: record.ended_at,
             ending: record.ending.as_str(),
-            failure: record.failure.as_ref().map(|failure| FailureView::of(failure, who)),
-            group: record.fingerprint,
-            rule: record.rule,
+            failure: FailureView::of(record, policy, who),
+            group: record.fingerprint.clone(),
+            rule: record.rule.clone(),
             next_at: record.next_at,
         }
     }
@@ -259,13 +264,17 @@ pub(super) struct FailureView {
 }
 
 impl FailureView {
-    pub(super) fn of(failure: &Failure, who: &Who) -> FailureView {
-        FailureView {
-            class: failure.class.name(),
+    /// A rule of the policy that has spoken says what class it was; the policy may have been changed since.
+    fn of(record: &AttemptRecord, policy: &Policy, who: &Who) -> Option<FailureView> {
+        let failure = record.failure.as_ref()?;
+        let verdict = policy.classify(failure);
+        let class = if record.rule.as_ref() == Some(&verdict.rule) { verdict.class } else { failure.class };
+        Some(FailureView {
+            class: class.name(),
             code: failure.code.clone(),
             status: failure.status,
             message: said(failure, who),
-        }
+        })
     }
 }
 

@@ -68,6 +68,7 @@ pub(crate) fn manual(given: &Manual) -> Done {
     let mut page = Vec::new();
     clap_mangen::Man::new(command)
         .title(name)
+        .source(concat!("redrive ", env!("CARGO_PKG_VERSION")))
         .render(&mut page)
         .map_err(|error| Trouble::from(anyhow::Error::from(error)))?;
     out::answer(String::from_utf8_lossy(&page).trim_end());

@@ -53,6 +53,36 @@ async fn a_key_is_taken_until_its_job_is_final() {
 }
 
 #[tokio::test]
+async fn a_failure_is_of_the_class_that_decided_what_became_of_the_job() {
+    let ground = Ground::new().await;
+    let rules = json!([{ "on": "code:BROKEN", "class": "permanent" }]);
+    let policy = json!({ "backoff": { "kind": "fixed", "delay": "1h" }, "maxAttempts": 5, "rules": rules });
+    let job = ground.enqueue(json!({ "kind": "mail", "policy": policy })).await;
+    let lease = ground.lease("mail").await;
+    let failure = json!({ "class": "transient", "code": "BROKEN", "message": "no such customer" });
+    ground.report(&lease, "fail", failure).await.data();
+    let job = ground.job(&job).await;
+    assert_eq!(
+        (&job["state"], &job["attempts"][0]["rule"]),
+        (&json!("dead"), &json!("policy rule code:BROKEN"))
+    );
+    for failure in [&job["lastError"], &job["attempts"][0]["failure"]] {
+        assert_eq!(failure["class"], "permanent", "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn whatever_stands_where_an_id_belongs_names_nothing() {
+    let ground = Ground::new().await;
+    for path in ["/jobs/nope", "/jobs/7", "/executions/nope"] {
+        let (status, code) = ground.client.get(&api(path)).await.refused();
+        assert_eq!((status, code.as_str()), (404, "RETRY_NOT_FOUND"), "{path}");
+    }
+    let trigger = ground.post("/retry/nope/trigger", json!({})).await;
+    assert_eq!(trigger.refused(), (404, "RETRY_NOT_FOUND".into()));
+}
+
+#[tokio::test]
 async fn many_jobs_are_answered_each_by_itself_in_their_order() {
     let ground = Ground::new().await;
     let sent = json!([

@@ -88,7 +88,10 @@ async fn pending_retries_are_listed_in_the_order_in_which_they_are_due_and_by_pa
     }
     // A job that has not failed is no retry.
     ground.enqueue(json!({ "kind": "mail", "delay": "1h" })).await;
-    assert_eq!(tasks(&ground.get("/retry/pending").await), ["first", "second", "third"]);
+    let all = ground.get("/retry/pending").await;
+    assert_eq!(tasks(&all), ["first", "second", "third"]);
+    assert_eq!(all["stats"]["totalPending"], 3);
+    assert_eq!(ground.get("/retry/pending?limit=1").await["stats"]["totalPending"], 3, "whatever the page");
 
     let (mut seen, mut path) = (Vec::new(), "/retry/pending?limit=1".to_owned());
     loop {
@@ -140,6 +143,46 @@ async fn what_is_worth_a_retry_is_queued_and_what_is_not_is_refused_without_a_tr
     }
     let pending = ground.get("/retry/pending").await;
     assert_eq!(tasks(&pending).len(), worth.len());
+}
+
+#[tokio::test]
+async fn of_an_error_every_field_is_read_or_named() {
+    let ground = Ground::new().await;
+    let queued = |task: &str, error: Value| {
+        let (ground, form) = (&ground, failed(task, error));
+        async move { ground.post("/retry", form).await }
+    };
+    let status = queued("a", json!({ "message": "upstream said no", "statusCode": 503 })).await;
+    assert_eq!(status.status, 201);
+    let worth = queued("b", json!({ "message": "whatever it was", "retryable": true })).await;
+    assert_eq!(worth.status, 201);
+    let hopeless =
+        queued("c", json!({ "code": "TIMEOUT", "message": "never again", "retryable": false })).await;
+    assert_eq!(hopeless.refused(), (422, "RETRY_NOT_RETRYABLE".into()));
+    for (error, named) in [
+        (json!({ "message": "x", "stauts": 404 }), "stauts"),
+        (json!({ "message": "x", "status": "503" }), "status"),
+        (json!({ "status": 503 }), "message"),
+        (json!(7), "a text, such as"),
+    ] {
+        let refused = queued("d", error.clone()).await;
+        let said = String::from_utf8_lossy(&refused.body).into_owned();
+        assert!(refused.status == 422 && said.contains(named), "{error}: {said}");
+    }
+}
+
+#[tokio::test]
+async fn retries_are_counted_from_the_first_one_on() {
+    let ground = Ground::new().await;
+    let policy = json!({ "backoff": { "kind": "fixed", "delay": "1h" }, "maxRetries": 4 });
+    let job = ground.enqueue(json!({ "kind": "mail", "policy": policy })).await;
+    for made in 0..3 {
+        let lease = ground.lease("mail").await;
+        ground.report(&lease, "fail", json!({ "message": "busy", "class": "transient" })).await.data();
+        let item = &ground.get("/retry/pending").await["items"][0];
+        assert_eq!((&item["attemptCount"], &item["maxAttempts"]), (&json!(made), &json!(4)));
+        ground.post(&format!("/retry/{job}/trigger"), json!({})).await.data();
+    }
 }
 
 #[tokio::test]
@@ -252,4 +295,26 @@ async fn what_its_destination_asked_to_wait_is_pending_too() {
     assert_eq!((&found["failures"], &found["reason"]), (&json!(0), &json!("held")), "{found}");
     let pending = ground.get("/retry/pending").await;
     assert_eq!(pending["items"][0]["id"], json!(job), "{pending}");
+}
+
+#[tokio::test]
+async fn a_code_that_is_no_short_word_is_refused_and_before_a_colon_it_is_text() {
+    let ground = Ground::new().await;
+    for code in ["", "two words", "TIMEOUT\u{1b}", "a/b", &"C".repeat(65), &"C".repeat(900_000)] {
+        let error = json!({ "code": code, "message": "timeout" });
+        let answer = ground.post("/retry", failed("known", error)).await;
+        assert_eq!(answer.refused(), (422, "RETRY_INVALID".into()), "{code:.80}");
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(said.contains("write 1 to 64 letters, digits, _ - . and :"), "{said:.400}");
+    }
+    let known = |text: String| failed(&format!("{:.20}", text), json!(text));
+    for (text, code) in [
+        (format!("{}: timeout", "T".repeat(64)), json!("T".repeat(64))),
+        (format!("{}: timeout", "L".repeat(65)), Value::Null),
+        (format!("A_{}: timeout", "L".repeat(900_000)), Value::Null),
+        ("AKIAIOSFODNN7EXAMPLE: timeout".to_owned(), Value::Null),
+    ] {
+        let queued = ground.post("/retry", known(text)).await.data();
+        assert_eq!(ground.job(&id(&queued)).await["lastError"]["code"], code);
+    }
 }

@@ -62,6 +62,21 @@ impl Engine {
         Ok((jobs, None))
     }
 
+    /// About how many wait or run because something failed before, counted up to `most`.
+    pub async fn retries_count(&self, most: usize) -> Result<usize> {
+        let (mut count, mut last) = (0, None);
+        while count < most {
+            let wanted = PAGE_MAX.min(most - count);
+            let found = self.operations().retries(last, wanted).await?;
+            count += found.len();
+            last = found.last().map(|(turn, _)| *turn);
+            if found.len() < wanted {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
     /// Corrects a job that waits, or is dead or cancelled and will be redriven. What it was before is kept.
     ///
     /// # Errors
