@@ -22,7 +22,7 @@ use tokio::sync::broadcast;
 use super::Api;
 use super::answer::Refused;
 use super::destinations::Standing;
-use super::stats::totals;
+use super::stats::{Totals, totals};
 use crate::door::{Refusal, Scope, Who};
 
 /// Events of one batch are collected for this long.
@@ -296,11 +296,13 @@ pub(super) async fn events(
     let hub = state.inner.hub.clone();
     let (missed, news) = hub.listen(last).await;
     let waiting: VecDeque<Arc<Batch>> = missed.iter().flatten().cloned().collect();
-    let told = snapshot(&state, last.is_some() && missed.is_none()).await?;
+    let totals = totals(&state).await?;
+    let first = snapshot(totals, last.is_some() && missed.is_none());
     let mut look = tokio::time::interval(SNAPSHOT_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let teller = Teller { api: state.0.clone(), who, hub, news, waiting, sent: 0, told: String::new(), look };
-    let first = sse::Event::default().event("snapshot").data(told);
+    let told = snapshot(totals, false);
+    let teller = Teller { api: state.0.clone(), who, hub, news, waiting, sent: 0, told, look };
+    let first = sse::Event::default().event("snapshot").data(first);
     let rest = stream::unfold(teller, |mut teller| async move {
         let api = teller.api.clone();
         let event = tokio::select! { biased;
@@ -361,7 +363,10 @@ impl Teller {
                     Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
                 },
                 _ = self.look.tick() => {
-                    let now = snapshot(&self.api, false).await.ok().filter(|now| *now != self.told)?;
+                    let now = snapshot(totals(&self.api).await.ok()?, false);
+                    if now == self.told {
+                        return None;
+                    }
                     self.told.clone_from(&now);
                     return Some(sse::Event::default().event("snapshot").data(now));
                 }
@@ -371,9 +376,8 @@ impl Teller {
 }
 
 /// How everything stands, as text.
-async fn snapshot(api: &Api, missed: bool) -> Result<String, Refusal> {
-    let totals = totals(api).await?;
-    Ok(json!({ "stats": totals, "missed": missed }).to_string())
+fn snapshot(totals: Totals, missed: bool) -> String {
+    json!({ "stats": totals, "missed": missed }).to_string()
 }
 
 #[cfg(test)]

@@ -52,6 +52,15 @@ async fn a_listener_is_told_how_everything_stands_and_then_what_happens() {
 }
 
 #[tokio::test]
+async fn how_everything_stands_is_told_again_only_when_it_is_different() {
+    let ground = Ground::new().await;
+    let mut stream = Stream::open(&ground, None).await;
+    let first = stream.next().await;
+    ground.enqueue(json!({ "kind": "mail", "delay": "1h" })).await;
+    assert_ne!(stream.next().await.data, first.data);
+}
+
+#[tokio::test]
 async fn whoever_comes_back_is_told_what_it_missed_and_nothing_twice() {
     let ground = Ground::new().await;
     let mut stream = Stream::open(&ground, None).await;
