@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http::header;
 use http::request::Parts;
@@ -41,8 +41,11 @@ const SIGN_IN_TIME: Duration = Duration::from_secs(10);
 pub(super) const ROOM_BYTES: usize = 64 << 20;
 /// How long a body waits for room: a burst of others has come by then, and no client has given up yet.
 const ROOM_WAIT: Duration = Duration::from_secs(2);
-/// Room for a body whose length nobody announced; when that is used up, for as much as it may become. Most are short.
-const UNANNOUNCED_BYTES: usize = 64 << 10;
+/// What every body may have without room, as a head may. Most are not longer: whoever fills the room, with large ones or
+/// slow ones, holds up nobody's heartbeat.
+const FREE_BYTES: usize = 4 << 10;
+/// So many of the longest bodies there may be have room at once, however long they may be.
+const LONGEST_AT_ONCE: usize = 4;
 
 /// How long a body may take that may be so long.
 pub(super) fn time(bytes: usize) -> Duration {
@@ -104,20 +107,12 @@ impl<'a> Terms<'a> {
             Sender::Stranger => {}
         }
     }
-
-    /// Room for so many bytes, where they are counted.
-    async fn room(&self, bytes: usize) -> Result<Option<OwnedSemaphorePermit>, Refusal> {
-        match self.sender {
-            Sender::Known(room) => room.take(bytes).await.map(Some),
-            Sender::Stranger => Ok(None),
-        }
-    }
 }
 
 /// The whole body.
 pub(super) async fn read(
     head: &Parts,
-    mut body: impl Body<Data = Bytes> + Unpin,
+    body: impl Body<Data = Bytes> + Unpin,
     terms: Terms<'_>,
 ) -> Result<Bytes, Refusal> {
     if body.is_end_stream() {
@@ -131,63 +126,96 @@ pub(super) async fn read(
         }
         return Err(terms.too_large());
     }
-    let expected = announced.and_then(|announced| usize::try_from(announced).ok());
-    let expected = expected.unwrap_or(UNANNOUNCED_BYTES.min(terms.bytes));
-    let mut room = terms.room(expected).await?;
-    let got = {
-        // As it grows by and by, it would take up to twice the room that is counted.
-        let got = BytesMut::with_capacity(announced.map_or(0, |_| expected));
-        let mut reading = pin!(read_at_pace(&mut body, got, &terms, &mut room));
+    let announced = announced.and_then(|announced| usize::try_from(announced).ok());
+    let most = announced.unwrap_or(terms.bytes);
+    let mut coming =
+        Coming { body, next: Bytes::new(), got: Vec::with_capacity(most.min(FREE_BYTES)), most, room: None };
+    let is_whole = {
+        let mut reading = pin!(coming.read_at_pace(&terms));
         // What has come already needs no timer.
         match reading.as_mut().now_or_never() {
-            Some(got) => got?,
+            Some(is_whole) => is_whole?,
             None => timeout(terms.time, reading).await.unwrap_or_else(|_| Err(too_long(terms.time)))?,
         }
     };
-    let Some(got) = got else {
-        drop(room);
+    let Coming { body, got, room, .. } = coming;
+    if !is_whole {
+        drop((got, room));
         terms.discard(body).await;
         return Err(terms.too_large());
-    };
+    }
     check_depth(head, &got)?;
     Ok(match room {
-        None => got.freeze(),
-        Some(mut room) => {
-            drop(room.split(room.num_permits().saturating_sub(got.len())));
-            Bytes::from_owner(Counted { bytes: got, _room: room })
-        }
+        None => got.into(),
+        Some(room) => Bytes::from_owner(Counted { bytes: got, _room: room }),
     })
 }
 
-/// The body, or nothing if it is too long.
-async fn read_at_pace(
-    body: &mut (impl Body<Data = Bytes> + Unpin),
-    mut got: BytesMut,
-    terms: &Terms<'_>,
-    room: &mut Option<OwnedSemaphorePermit>,
-) -> Result<Option<BytesMut>, Refusal> {
-    loop {
-        let progress = match advance(body, &mut got, terms.bytes).now_or_never() {
-            Some(progress) => Ok(progress),
-            None => timeout(terms.pace, advance(body, &mut got, terms.bytes)).await,
-        };
-        match progress {
-            Ok(Ok(Progress::Some)) => {
-                if let Some(room) = room
-                    && got.len() > room.num_permits()
-                    && let Some(more) = terms.room(terms.bytes - room.num_permits()).await?
-                {
-                    room.merge(more);
-                }
+/// A body that is being read.
+struct Coming<B> {
+    body: B,
+    /// What has come and finds no room yet.
+    next: Bytes,
+    got: Vec<u8>,
+    /// How long it may become.
+    most: usize,
+    /// For all of `got`, beyond what is free.
+    room: Option<OwnedSemaphorePermit>,
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Coming<B> {
+    /// Whether that was all of it; it was not if it is too long.
+    async fn read_at_pace(&mut self, terms: &Terms<'_>) -> Result<bool, Refusal> {
+        loop {
+            let progress = match self.advance(terms).now_or_never() {
+                Some(progress) => progress?,
+                None => timeout(terms.pace, self.advance(terms))
+                    .await
+                    .unwrap_or_else(|_| Err(too_slow(terms.pace)))?,
+            };
+            match progress {
+                Progress::Some => {}
+                Progress::End => return Ok(true),
+                Progress::TooMuch => return Ok(false),
             }
-            Ok(Ok(Progress::End)) => return Ok(Some(got)),
-            Ok(Ok(Progress::TooMuch)) => return Ok(None),
-            Ok(Err(_)) => {
-                return Err(Refusal::new(400, "RETRY_INVALID", "the body ended before it was complete")
-                    .hint("send it again"));
-            }
-            Err(_) => return Err(too_slow(terms.pace)),
         }
+    }
+
+    /// Reads until the pace is met, or the end. Nothing is lost when it is dropped before.
+    async fn advance(&mut self, terms: &Terms<'_>) -> Result<Progress, Refusal> {
+        let goal = self.got.len() + PACE_BYTES;
+        while self.got.len() < goal {
+            if self.next.is_empty() {
+                let Some(frame) = self.body.frame().await else { return Ok(Progress::End) };
+                self.next = frame.map_err(|_| cut_off())?.into_data().unwrap_or_default();
+            }
+            let length = self.got.len() + self.next.len();
+            if length > self.most {
+                return Ok(Progress::TooMuch);
+            }
+            if length > self.got.capacity() {
+                self.grow(length, terms).await?;
+            }
+            self.got.extend_from_slice(&self.next);
+            self.next.clear();
+        }
+        Ok(Progress::Some)
+    }
+
+    /// To this length, or twice of what there is. Only what has come takes room: who announces much and sends little holds
+    /// nobody up.
+    async fn grow(&mut self, length: usize, terms: &Terms<'_>) -> Result<(), Refusal> {
+        let capacity = length.max(2 * self.got.capacity()).min(self.most);
+        if let Sender::Known(room) = terms.sender {
+            let has = self.room.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+            let more = room.take(capacity.saturating_sub(FREE_BYTES + has)).await?;
+            match &mut self.room {
+                Some(room) => room.merge(more),
+                None => self.room = Some(more),
+            }
+        }
+        self.got.reserve_exact(capacity - self.got.len());
+        Ok(())
     }
 }
 
@@ -195,6 +223,10 @@ async fn read_at_pace(
 pub(super) fn one_at_a_time() -> Refusal {
     busy("another body of somebody unknown is being read on this connection")
         .hint("come back in a second, or send a token with the request")
+}
+
+fn cut_off() -> Refusal {
+    Refusal::new(400, "RETRY_INVALID", "the body ended before it was complete").hint("send it again")
 }
 
 fn busy(message: &str) -> Refusal {
@@ -215,9 +247,10 @@ fn too_long(time: Duration) -> Refusal {
 pub(super) struct Room(Arc<Semaphore>);
 
 impl Room {
-    /// For so many bytes; never less than one body may have.
+    /// For so many bytes, and never less than a few bodies may have.
     pub(super) fn new(bytes: usize, body_bytes: usize) -> Room {
-        Room(Arc::new(Semaphore::new(bytes.max(body_bytes).min(Semaphore::MAX_PERMITS))))
+        let bytes = bytes.max(body_bytes.saturating_mul(LONGEST_AT_ONCE)).min(Semaphore::MAX_PERMITS);
+        Room(Arc::new(Semaphore::new(bytes)))
     }
 
     async fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Refusal> {
@@ -236,7 +269,7 @@ impl Room {
 
 /// A body that takes room until nobody has it any more.
 struct Counted {
-    bytes: BytesMut,
+    bytes: Vec<u8>,
     _room: OwnedSemaphorePermit,
 }
 
@@ -250,24 +283,6 @@ enum Progress {
     Some,
     End,
     TooMuch,
-}
-
-/// Reads until the pace is met, or the end.
-async fn advance<B>(body: &mut B, got: &mut BytesMut, limit: usize) -> Result<Progress, B::Error>
-where
-    B: Body<Data = Bytes> + Unpin,
-{
-    let goal = got.len() + PACE_BYTES;
-    while got.len() < goal {
-        let Some(frame) = body.frame().await else { return Ok(Progress::End) };
-        if let Ok(data) = frame?.into_data() {
-            if got.len() + data.len() > limit {
-                return Ok(Progress::TooMuch);
-            }
-            got.extend_from_slice(&data);
-        }
-    }
-    Ok(Progress::Some)
 }
 
 async fn discard(mut body: impl Body<Data = Bytes> + Unpin) {
@@ -327,7 +342,9 @@ mod tests {
 
     use futures_util::stream;
     use http_body_util::{Full, StreamBody};
-    use hyper::body::Frame;
+    use hyper::body::{Frame, SizeHint};
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
     use tokio::sync::mpsc;
 
     use super::*;
@@ -368,6 +385,25 @@ mod tests {
         (sender, StreamBody::new(Box::pin(frames)))
     }
 
+    /// A body with the length that was announced.
+    struct Announced<B>(B, Option<u64>);
+
+    impl<B: Body + Unpin> Body for Announced<B> {
+        type Data = B::Data;
+        type Error = B::Error;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            cx: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+            Pin::new(&mut self.0).poll_frame(cx)
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            self.1.map_or_else(SizeHint::default, SizeHint::with_exact)
+        }
+    }
+
     fn head() -> Parts {
         http::Request::new(()).into_parts().0
     }
@@ -382,61 +418,76 @@ mod tests {
         read(&head(), Full::from(vec![b'x'; length]), terms(room)).await
     }
 
+    const ROOM: usize = LONGEST_AT_ONCE * LIMIT;
+
+    fn taken(room: &Room) -> usize {
+        ROOM - room.0.available_permits()
+    }
+
     #[tokio::test(start_paused = true)]
     async fn who_finds_no_room_for_a_body_waits_a_moment_and_is_told_to_come_back() {
-        let room = Room::new(2 * LIMIT, LIMIT);
-        let first = read_whole(&room, LIMIT).await.unwrap();
-        let second = read_whole(&room, LIMIT).await.unwrap();
-        let refusal = read_whole(&room, 1).await.unwrap_err();
+        let room = Room::new(ROOM, LIMIT);
+        let large = futures_util::future::join_all((0..LONGEST_AT_ONCE).map(|_| read_whole(&room, LIMIT)));
+        let mut large: Vec<Bytes> = large.await.into_iter().collect::<Result<_, _>>().unwrap();
+        let refusal = read_whole(&room, LIMIT).await.unwrap_err();
         assert_eq!((refusal.status.as_u16(), refusal.code), (503, "RETRY_BUSY"));
         assert!(refusal.retry_after.is_some() && refusal.hint.is_some());
+        assert_eq!(read_whole(&room, FREE_BYTES).await.unwrap().len(), FREE_BYTES, "a short one needs none");
 
+        let first = large.pop().unwrap();
         let copy = first.clone();
         drop(first);
-        assert!(read_whole(&room, 1).await.is_err(), "somebody still has it");
-        let (third, ()) = tokio::join!(read_whole(&room, LIMIT), async { drop(copy) });
-        assert_eq!(third.unwrap().len(), LIMIT, "it waited until there was room");
-        drop(second);
-        assert_eq!(room.0.available_permits(), 2 * LIMIT, "and all is well when they have ended");
+        assert!(read_whole(&room, LIMIT).await.is_err(), "somebody still has it");
+        let (another, ()) = tokio::join!(read_whole(&room, LIMIT), async { drop(copy) });
+        assert_eq!(another.unwrap().len(), LIMIT, "it waited until there was room");
+        drop(large);
+        assert_eq!(taken(&room), 0, "and all is well when they have ended");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_is_longer_than_the_room_comes_in_alone() {
+    async fn the_longest_bodies_have_room_however_little_there_is() {
         let room = Room::new(10, LIMIT);
-        assert_eq!(read_whole(&room, LIMIT).await.unwrap().len(), LIMIT);
+        assert_eq!(room.0.available_permits(), ROOM);
+        let bodies = [read_whole(&room, LIMIT).await.unwrap(), read_whole(&room, LIMIT).await.unwrap()];
+        assert!(bodies.iter().all(|body| body.len() == LIMIT));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_takes_the_room_that_was_announced_and_then_what_it_is_long() {
-        let room = Room::new(10 * LIMIT, LIMIT);
-        let taken = |room: &Room| 10 * LIMIT - room.0.available_permits();
-        let (sender, body) = coming();
-        let head = head();
-        let mut reading = pin!(read(&head, body, terms(&room)));
-        assert!(reading.as_mut().now_or_never().is_none());
-        assert_eq!(taken(&room), UNANNOUNCED_BYTES);
-        sender.send(vec![b'x'; UNANNOUNCED_BYTES + 1]).unwrap();
-        assert!(reading.as_mut().now_or_never().is_none());
-        assert_eq!(taken(&room), LIMIT);
-        drop(sender);
-        let body = reading.await.unwrap();
-        assert_eq!((body.len(), taken(&room)), (UNANNOUNCED_BYTES + 1, UNANNOUNCED_BYTES + 1));
+    async fn a_body_takes_room_as_it_comes() {
+        for (length, announced) in [(LIMIT, false), (FREE_BYTES + 1, true)] {
+            let room = Room::new(ROOM, LIMIT);
+            let (sender, body) = coming();
+            let body = Announced(body, announced.then_some(length as u64));
+            let head = head();
+            let mut reading = pin!(read(&head, body, terms(&room)));
+            assert!(reading.as_mut().now_or_never().is_none());
+            sender.send(vec![b'x'; FREE_BYTES]).unwrap();
+            assert!(reading.as_mut().now_or_never().is_none());
+            assert_eq!(taken(&room), 0, "nothing for what was only announced");
+            sender.send(vec![b'x'; length - FREE_BYTES]).unwrap();
+            drop(sender);
+            let body = reading.await.unwrap();
+            assert_eq!((body.len(), taken(&room)), (length, length - FREE_BYTES));
+            drop(body);
+            assert_eq!(taken(&room), 0);
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_ends_badly_gives_its_room_back() {
-        let room = Room::new(LIMIT, LIMIT);
+        let room = Room::new(ROOM, LIMIT);
         let (sender, body) = coming();
-        sender.send(vec![b'x'; LIMIT + 1]).unwrap();
+        sender.send(vec![b'x'; LIMIT]).unwrap();
+        sender.send(vec![b'x'; 1]).unwrap();
         assert_eq!(read(&head(), body, terms(&room)).await.unwrap_err().code, "RETRY_TOO_LARGE");
         let (_sender, body) = coming();
         assert_eq!(read(&head(), body, terms(&room)).await.unwrap_err().code, "RETRY_TOO_SLOW");
-        assert_eq!(room.0.available_permits(), LIMIT);
+        assert_eq!(taken(&room), 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_keeps_its_pace_has_a_time_for_all_of_it() {
-        let room = Room::new(LIMIT, LIMIT);
+        let room = Room::new(ROOM, LIMIT);
         let (sender, body) = coming();
         let drip = async {
             let mut ticks = tokio::time::interval(PACE / 2);
