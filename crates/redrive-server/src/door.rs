@@ -218,10 +218,6 @@ impl Door {
         guard::check_cross_site(&head, authority)?;
         let errand = self.errand(&head);
         let who = self.who(&head, errand, from).await?;
-        if head.uri.path() == SESSION_PATH {
-            let counter = Counter::new(self.tokens.clone(), from, self.config.clock.now());
-            head.extensions.insert(counter);
-        }
         let is_known = self.tokens.is_none() || errand == Errand::Ask;
         let (sender, turn) = if is_known {
             beat.know();
@@ -233,6 +229,10 @@ impl Door {
         };
         let bytes = body::read(&head, body, self.terms(errand, sender)).await?;
         drop(turn);
+        if head.uri.path() == SESSION_PATH {
+            let counter = Counter::new(self.tokens.clone(), from, self.config.clock.now());
+            head.extensions.insert(counter);
+        }
         head.extensions.insert(id);
         head.extensions.insert(who);
         Ok(Request::from_parts(head, Body::from(bytes)))

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use redrive::Timestamp;
 
 use super::token::{Entropy, Scope, Token, TokenBook};
-use crate::config::{Config, Sources};
+use crate::config::{Config, Sources, StoreUrl};
 
 /// The exit code of a server that is not configured to start (`EX_CONFIG` of sysexits.h).
 pub const EXIT_CONFIG: u8 = 78;
@@ -95,7 +95,10 @@ pub async fn open(
             hint: format!(
                 "make one with: redrive tokens create --scope admin --store {} NAME; or start with --token-file FILE, \
                  which writes one there",
-                config.store.shown()
+                match &config.store {
+                    StoreUrl::Sqlite(_) => config.store.shown(),
+                    StoreUrl::Postgres(_) => "postgres://…".into(),
+                }
             ),
         });
     }
