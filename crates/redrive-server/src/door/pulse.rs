@@ -46,7 +46,8 @@ impl Pulse {
         let is_unsent = self.unsent.load(Ordering::Acquire);
         let stalled_socket = is_unsent && self.unsent_for_long.load(Ordering::Acquire);
         let is_some = |count: &AtomicUsize| count.load(Ordering::Acquire) > 0;
-        if stalled_socket || (self.is_stuck() && self.is_stuck_for_long()) {
+        if stalled_socket || (is_some(&self.held_back) && !is_some(&self.at_work) && self.is_stuck_for_long())
+        {
             Hold::Stalled
         } else if !self.is_known.load(Ordering::Acquire) {
             Hold::Unknown
@@ -62,10 +63,10 @@ impl Pulse {
         self.in_flight.load(Ordering::Acquire) > 0 || self.unsent.load(Ordering::Acquire)
     }
 
-    /// Whether nothing happens until the client makes room for a piece of an answer. What somebody unknown asks for besides
-    /// does not count: it could be asked for again and again.
+    /// Whether something waits until the client makes room for a piece of an answer. What is asked for besides does not
+    /// count: it could be asked for again and again.
     pub(super) fn is_stuck(&self) -> bool {
-        self.held_back.load(Ordering::Acquire) > 0 && self.at_work.load(Ordering::Acquire) == 0
+        self.held_back.load(Ordering::Acquire) > 0
     }
 
     /// Whether that was said to be so for long, and no piece was taken since.
@@ -201,10 +202,10 @@ mod tests {
         second.know();
 
         first.hold_back(Part::Piece);
-        assert!(!pulse.is_stuck(), "the second is still being answered");
-        second.hold_back(Part::Piece);
         assert!(pulse.is_stuck() && pulse.hold() == Hold::AtWork, "most clients only need a moment");
         pulse.set_stuck_for_long();
+        assert_eq!(pulse.hold(), Hold::AtWork, "the second is still being answered");
+        second.hold_back(Part::Piece);
         assert_eq!(pulse.hold(), Hold::Stalled);
         second.take();
         assert!(!pulse.is_stuck_for_long() && pulse.taken() == 1 && pulse.hold() == Hold::AtWork);

@@ -65,7 +65,7 @@ impl Waiting {
             (Waiting::Head(now), Waiting::Head(then)) => now != then,
             (Waiting::Head(_), _) | (_, Waiting::Head(_)) => true,
             // Soon, it makes a difference.
-            (Waiting::Taking(_), Waiting::Next(_) | Waiting::Answer) => true,
+            (Waiting::Taking(_), Waiting::Next(_) | Waiting::Answer | Waiting::Stalled(_)) => true,
             _ => false,
         }
     }
