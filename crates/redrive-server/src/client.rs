@@ -137,13 +137,13 @@ async fn here(config: &Config, need: Need, token: Option<&Path>, trust: &Trust) 
     }
 }
 
-/// What cannot be looked at says why when it is opened.
+/// What cannot be looked at says why when it is opened, and whoever has it is about to make them.
 async fn has_no_tables(config: &Config) -> bool {
-    let schema = match &config.store {
-        StoreUrl::Sqlite(path) => SqliteStore::schema_at(path).await,
-        StoreUrl::Postgres(url) => PostgresStore::schema_at(url).await,
+    let (schema, holder) = match &config.store {
+        StoreUrl::Sqlite(path) => (SqliteStore::schema_at(path).await, SqliteStore::holder_at(path).await),
+        StoreUrl::Postgres(url) => (PostgresStore::schema_at(url).await, Ok(None)),
     };
-    schema.is_ok_and(|schema| schema.found.is_none())
+    schema.is_ok_and(|schema| schema.found.is_none()) && holder.is_ok_and(|holder| holder.is_none())
 }
 
 /// The file beside a SQLite file in which a server leaves its URL while it runs.

@@ -96,7 +96,12 @@ async fn a_file_is_one_file_by_whatever_link_somebody_comes() {
     let store = SqliteStore::open(at("jobs.db")).await.unwrap();
     symlink(at("jobs.db"), at("link.db")).unwrap();
     assert_eq!(refused(&at("link.db")).await.kind(), ErrorKind::InUse);
+    let schema = SqliteStore::schema_at(at("link.db")).await.unwrap();
+    assert!(schema.found.is_some(), "it is still in the log, which is beside the file");
+    let me = format!("process {}", std::process::id());
+    assert_eq!(SqliteStore::holder_at(at("link.db")).await.unwrap(), Some(me));
     store.close().await.unwrap();
+    assert_eq!(SqliteStore::holder_at(at("link.db")).await.unwrap(), None);
     SqliteStore::open(at("link.db")).await.expect("it is free again").close().await.unwrap();
     assert!(!at("link.db.lock").exists() && !at("link.db-wal").exists());
 
@@ -114,6 +119,9 @@ async fn a_file_is_one_file_by_whatever_link_somebody_comes() {
     assert!(nothing.to_string().contains("leads nowhere") && !at("nowhere.db").exists(), "{nothing}");
     std::fs::write(at("letter"), "dear reader").unwrap();
     symlink(at("letter"), at("new.db.lock")).unwrap();
+    assert_eq!(refused(&at("new.db")).await.kind(), ErrorKind::ReadOnly);
+    std::fs::remove_file(at("new.db.lock")).unwrap();
+    std::fs::hard_link(at("letter"), at("new.db.lock")).unwrap();
     assert_eq!(refused(&at("new.db")).await.kind(), ErrorKind::ReadOnly);
     assert_eq!(std::fs::read_to_string(at("letter")).unwrap(), "dear reader");
 }

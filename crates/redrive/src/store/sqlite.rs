@@ -129,6 +129,13 @@ impl SqliteStore {
         blocking(move || backup::schema(&path)).await
     }
 
+    /// Who has the file, as they say it themselves: `process 4711`.
+    pub async fn holder_at(path: impl AsRef<Path>) -> Result<Option<String>> {
+        let path = path.as_ref().to_owned();
+        let unseen = |error| Error::unavailable(format!("cannot see who has the file: {error}"));
+        blocking(move || open::held_by(&path).map_err(unseen)).await
+    }
+
     /// Writes what is under way, closes the file and gives it free. Dropping the store does the same, and holds up its
     /// thread meanwhile.
     pub async fn close(self) -> Result<()> {

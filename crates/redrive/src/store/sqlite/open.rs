@@ -128,6 +128,9 @@ pub(super) fn lock(path: &Path) -> Result<File> {
             return Err(Error::unavailable(format!("cannot lock {}: {error}", name.display())));
         }
     }
+    if file.metadata().is_ok_and(|about| about.nlink() > 1) {
+        return Err(cannot("it has another name, under which it is something else".into(), "remove it"));
+    }
     let written = file
         .set_len(0)
         .and_then(|()| file.rewind())
@@ -209,6 +212,8 @@ pub(super) fn copier(path: &Path) -> Result<Connection> {
 /// A connection for looking at a file of which nothing is known yet: it makes no file and writes none.
 pub(super) fn onlooker(path: &Path, options: &SqliteOptions) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    // SQLite keeps its log beside the file itself, by whatever link somebody comes.
+    let path = &resolve(path)?;
     let as_it_is = || connect(path, flags, options);
     let is_open_elsewhere = ["-wal", "-journal"].iter().any(|tail| {
         let mut log = path.as_os_str().to_owned();
