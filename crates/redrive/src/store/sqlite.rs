@@ -163,22 +163,30 @@ impl SqliteStore {
         let readers = Arc::new(Readers {
             path: path.to_owned(),
             options: options.clone(),
-            places: Arc::new(Semaphore::new(READERS_MAX)),
+            looking: Arc::new(Semaphore::new(READERS_MAX)),
+            finding: Arc::new(Semaphore::new(READERS_MAX)),
             idle: Mutex::default(),
         });
         Ok(SqliteStore { writer, readers, running, gates, changes, path: path.to_owned(), _lock: lock })
     }
 
-    /// For whoever looks. They wait for each other: a crowd takes neither memory nor processors from what runs.
+    /// For whoever looks through many. They wait for each other: a crowd takes neither memory nor processors from what runs.
     async fn look<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &mut Names, &SharedRunning) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T> {
-        let place = self.readers.places.clone().acquire_owned().await.expect("it is never closed");
-        self.read_at(Some(place), work).await
+        self.read_at(Some(place(&self.readers.looking).await), work).await
     }
 
-    /// For what runs, which waits for nobody who looks.
+    /// For what is found at once, such as a job by its id. What runs asks for it too, so it has places of its own.
+    async fn find<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection, &mut Names, &SharedRunning) -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T> {
+        self.read_at(Some(place(&self.readers.finding).await), work).await
+    }
+
+    /// For what runs, which waits for nobody.
     async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection, &mut Names, &SharedRunning) -> Result<T, Fault> + Send + 'static,
@@ -204,6 +212,10 @@ impl SqliteStore {
     }
 }
 
+async fn place(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    places.clone().acquire_owned().await.expect("it is never closed")
+}
+
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let stopped = |_| Error::unavailable("the runtime is shutting down");
     tokio::task::spawn_blocking(work).await.map_err(stopped)?
@@ -221,7 +233,7 @@ impl Store for SqliteStore {
 
     async fn records(&self, shelf: &str) -> Result<Vec<(String, Json)>> {
         let shelf = shelf.to_owned();
-        self.look(move |conn, _, _| read::records(conn, &shelf)).await
+        self.find(move |conn, _, _| read::records(conn, &shelf)).await
     }
 
     async fn keep(&self, shelf: &str, name: &str, value: Option<Json>) -> Result<()> {
@@ -292,7 +304,7 @@ impl Store for SqliteStore {
     }
 
     async fn get(&self, id: JobId) -> Result<Option<JobDetail>> {
-        self.look(move |conn, names, running| read::get(conn, names, running, id)).await
+        self.find(move |conn, names, running| read::get(conn, names, running, id)).await
     }
 
     async fn ended(&self, ids: &[JobId]) -> Result<Vec<Ended>> {
@@ -303,7 +315,11 @@ impl Store for SqliteStore {
     async fn list(&self, filter: &Filter, page: Page) -> Result<Paged> {
         let filter = filter.clone();
         let page = Page { limit: page.limit.clamp(1, PAGE_MAX), ..page };
-        self.look(move |conn, names, running| read::list(conn, names, running, &filter, page)).await
+        let is_found_at_once = !filter.ids.is_empty() || filter.parent.is_some();
+        let list = move |conn: &Connection, names: &mut Names, running: &SharedRunning| {
+            read::list(conn, names, running, &filter, page)
+        };
+        if is_found_at_once { self.find(list).await } else { self.look(list).await }
     }
 
     async fn last_failed(&self, jobs: &[Job]) -> Result<BTreeMap<JobId, AttemptRecord>> {
@@ -338,14 +354,15 @@ impl Store for SqliteStore {
 struct Readers {
     path: PathBuf,
     options: SqliteOptions,
-    places: Arc<Semaphore>,
+    looking: Arc<Semaphore>,
+    finding: Arc<Semaphore>,
     idle: Mutex<Vec<(Connection, Names)>>,
 }
 
-/// So many may look at once: some read for long, and the others go on meanwhile.
+/// So many may look at once, and so many find: some read for long, and the others go on meanwhile.
 const READERS_MAX: usize = 4;
 /// With them, and one for what runs.
-const READERS_IDLE_MAX: usize = READERS_MAX + 1;
+const READERS_IDLE_MAX: usize = 2 * READERS_MAX + 1;
 
 impl Readers {
     fn take(&self) -> Result<(Connection, Names)> {

@@ -93,7 +93,7 @@ impl Operations for SqliteStore {
     }
 
     async fn edits(&self, id: JobId) -> Result<Vec<EditRecord>> {
-        self.look(move |conn, _, _| edits(conn, id)).await
+        self.find(move |conn, _, _| edits(conn, id)).await
     }
 
     async fn hold(&self, held: bool) -> Result<()> {
@@ -101,7 +101,7 @@ impl Operations for SqliteStore {
     }
 
     async fn is_held(&self) -> Result<bool> {
-        self.look(|conn, _, _| is_held(conn)).await
+        self.find(|conn, _, _| is_held(conn)).await
     }
 }
 

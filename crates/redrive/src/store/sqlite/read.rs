@@ -176,8 +176,10 @@ pub(super) fn get(
         .query_row([job.seq], |row| row.get(0))
         .optional()?;
     let output = output.flatten().map(|text| Json::trusted(&text));
-    let author: Option<String> =
-        conn.prepare_cached(include_str!("author.sql"))?.query_row([job.seq], |row| row.get(0))?;
+    let author: Option<Option<String>> =
+        conn.prepare_cached(include_str!("author.sql"))?.query_row([job.seq], |row| row.get(0)).optional()?;
+    // Forgotten meanwhile.
+    let Some(author) = author else { return Ok(None) };
     Ok(Some(JobDetail { job, attempts, output, author: author.map(Into::into) }))
 }
 
