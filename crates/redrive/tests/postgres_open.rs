@@ -4,6 +4,7 @@
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use redrive::{Error, ErrorKind, PostgresOptions, PostgresStore, Store as _};
 use redrive_testbed::Cluster;
@@ -140,6 +141,37 @@ async fn sixteen_processes_that_open_an_empty_database_at_once_all_succeed_and_m
     let made = "SELECT count(DISTINCT xmin::text) FROM pg_class \
                 WHERE relnamespace = 'redrive'::regnamespace AND relname IN ('jobs', 'live', 'meta', 'tallies')";
     assert_eq!(client.query_one(made, &[]).await.unwrap().get::<_, i64>(0), 1, "by one transaction");
+}
+
+/// Takes the last migration back.
+const AS_BEFORE: &str = "
+    ALTER TABLE redrive.jobs DROP COLUMN author;
+    DROP FUNCTION redrive.put;
+    CREATE FUNCTION redrive.put(uuid[], integer[], integer[], bigint[], bigint[], bigint[], smallint[], text[], text[],
+                                integer[], jsonb[], text[]) RETURNS void LANGUAGE sql AS '';
+    UPDATE redrive.meta SET value = '13' WHERE name = 'schema';";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_waits_to_change_the_schema_holds_nobody_up_for_long() {
+    let database = redrive_testbed::database().await;
+    PostgresStore::connect(database.url()).await.unwrap();
+    let connect = async || redrive_testbed::connect(database.url()).await.unwrap();
+    let (held, others) = (connect().await, connect().await);
+    held.batch_execute(AS_BEFORE).await.unwrap();
+    held.batch_execute("BEGIN; LOCK TABLE redrive.jobs IN ROW EXCLUSIVE MODE").await.unwrap();
+
+    let url = database.url().to_owned();
+    let opening = tokio::spawn(async move { PostgresStore::connect(&url).await });
+    let waits =
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'redrive.jobs'::regclass AND NOT granted)";
+    while !others.query_one(waits, &[]).await.unwrap().get::<_, bool>(0) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let read = others.query_one("SELECT count(*) FROM redrive.jobs", &[]);
+    tokio::time::timeout(Duration::from_secs(30), read).await.expect("it is behind whoever waits").unwrap();
+    assert!(!opening.is_finished(), "the transaction is still open");
+    held.batch_execute("COMMIT").await.unwrap();
+    opening.await.unwrap().unwrap();
 }
 
 #[tokio::test]

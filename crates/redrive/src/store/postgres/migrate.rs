@@ -1,6 +1,9 @@
 //! The schema: numbered steps, forward only, all in one transaction, one process at a time.
 
+use std::time::Duration;
+
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::database::Database;
@@ -38,19 +41,41 @@ const BOOK: &str = "CREATE SCHEMA IF NOT EXISTS redrive; \
 /// last version goes on beside those of the next while they are being replaced.
 const OLDEST: usize = 1;
 
+/// For so long a table is waited for. Whoever waits for all of it holds up everybody who comes after, so it is not for long
+/// that a fleet stands still because somebody's transaction stays open.
+const WAIT: &str = "SET LOCAL lock_timeout = '200ms'";
+/// How long the others then go on, and how often that is.
+const PAUSE: Duration = Duration::from_secs(1);
+const TRIES: u32 = 60;
+
 /// Brings the schema up to date, and the presets that SQL knows.
 pub(super) async fn migrate(database: &Database) -> Result<(), Fault> {
-    if is_current(database).await? {
-        return Ok(());
+    for _ in 0..TRIES {
+        if is_current(database).await? || step(database).await? {
+            return Ok(());
+        }
+        tokio::time::sleep(PAUSE).await;
     }
+    let message = "the schema cannot be brought up to date: a transaction that stays open uses its tables";
+    Err(Error::unavailable(message)
+        .with_hint("find it in pg_stat_activity by its xact_start, and end it")
+        .into())
+}
+
+/// Whether it was done; it was not where a table was not to be had.
+async fn step(database: &Database) -> Result<bool, Fault> {
     let mut client = database.connection().await?;
     let transaction = client.transaction().await?;
     transaction.query_typed("SELECT pg_advisory_xact_lock($1)", &[(&LOCK, Type::INT8)]).await?;
+    transaction.batch_execute(WAIT).await?;
     transaction.batch_execute(BOOK).await?;
     let version = Version::read(&transaction.query_typed(READ, &[]).await?)?;
     version.refuse_newer()?;
     for migration in MIGRATIONS.iter().skip(version.schema) {
-        transaction.batch_execute(migration).await?;
+        match transaction.batch_execute(migration).await {
+            Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => return Ok(false),
+            done => done?,
+        }
     }
     if version.schema < MIGRATIONS.len() {
         let set = "INSERT INTO redrive.meta (name, value) VALUES ('schema', $1), ('oldest', $2) \
@@ -69,7 +94,7 @@ pub(super) async fn migrate(database: &Database) -> Result<(), Fault> {
             .await?;
     }
     transaction.commit().await?;
-    Ok(())
+    Ok(true)
 }
 
 /// Whether there is nothing to do, so that nobody has to wait for the lock.
