@@ -104,7 +104,8 @@ impl World {
 fn indiscreet_commands() -> Vec<CommandEntry> {
     let says = |name: &str, ends: &str| {
         let script = format!("echo 'no such file of Jane Roe' >&2; {ends}");
-        json!({ "name": name, "argv": ["/bin/sh", "-c", script], "timeout": "1s", "permanent_exit_codes": [3] })
+        let timeout = if name == "hangs" { "2s" } else { "30s" };
+        json!({ "name": name, "argv": ["/bin/sh", "-c", script], "timeout": timeout, "permanent_exit_codes": [3] })
     };
     let commands = json!([
         says("gives-up", "exit 3"),
@@ -180,7 +181,7 @@ async fn what_a_program_wrote_is_shown_to_whoever_may_read_payloads_and_to_nobod
         ("gives-up", "ended with 3"),
         ("fails", "ended with 75"),
         ("dies", "was killed by a signal (signal: 9 (SIGKILL))"),
-        ("hangs", "took longer than 1s and was killed"),
+        ("hangs", "took longer than 2s and was killed"),
     ] {
         // As it stands within JSON.
         jobs.push((world.command(name).await, format!(r#"\"{name}\" {message}"#)));

@@ -11,7 +11,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::{Class, Failure};
+use crate::outcome::{Class, Failure, code_of};
 use crate::policy::Policy;
 
 mod tables;
@@ -94,7 +94,9 @@ impl On {
     fn matches(&self, failure: &Failure) -> bool {
         match self {
             On::Code(code) => {
-                let same = |other: &str| other.eq_ignore_ascii_case(code);
+                // As a failure's own is kept.
+                let code = code_of(code).unwrap_or_default();
+                let same = |other: &str| other.eq_ignore_ascii_case(&code);
                 failure.code.as_deref().or_else(|| leading_code(&failure.message)).is_some_and(same)
             }
             On::Status(status) => failure.status == Some(*status),

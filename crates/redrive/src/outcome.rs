@@ -394,7 +394,7 @@ fn bounded(message: &str) -> String {
 
 /// A code that is one word, of what can be seen, and not too long: it is printed and compared, and may come from
 /// anybody. Nothing is no code.
-fn code_of(text: &str) -> Option<String> {
+pub(crate) fn code_of(text: &str) -> Option<String> {
     let seen = |c: char| if c.is_alphanumeric() || c.is_ascii_graphic() { c } else { '_' };
     let code: String = text.trim().chars().take(Failure::CODE_CHARS_MAX).map(seen).collect();
     (!code.is_empty()).then_some(code)

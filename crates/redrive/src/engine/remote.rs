@@ -67,9 +67,10 @@ impl Engine {
             // What could be had now but was not, waits for something to end: that is a change.
             let due = next_due.filter(|due| *due > now).unwrap_or(Timestamp::MAX);
             tokio::select! { biased;
+                // First, or a busy store would have something else to say each time.
+                () = &mut enough => return Ok(Vec::new()),
                 Ok(()) = changes.changed() => {}
                 () = self.inner.clock.sleep_until(due.min(until)) => {}
-                () = &mut enough => return Ok(Vec::new()),
             }
         }
     }
