@@ -71,6 +71,10 @@ const BEGINNINGS_OF_NAMES: [&str; 2] = ["ASIA", "hf_"];
 /// What a private key in text form stands between: `-----BEGIN … PRIVATE KEY-----` and the line that ends it.
 const KEY_BEGIN: &str = "-----BEGIN";
 const KEY_END: &str = "-----END";
+/// What may stand before it.
+const KEY_HEADERS: [&str; 3] = ["Proc-Type:", "Version:", "Comment:"];
+/// A line of one is longer; a word of prose is not.
+const KEY_WORD_BYTES: usize = 20;
 /// How much may stand between `BEGIN` and the end of that line.
 const KEY_TITLE_CHARS_MAX: usize = 64;
 /// How far an element's attributes are looked through.
@@ -79,11 +83,13 @@ const ATTRIBUTES_CHARS_MAX: usize = 256;
 const PASSWORD_CHARS_MAX: usize = 128;
 /// What is shorter only begins like one.
 const WELL_KNOWN_BYTES_MIN: usize = 16;
+/// So many digits are more than somebody counts.
+const COUNT_BYTES: usize = 5;
 /// What is shorter is no name and password in base64.
 const BASIC_BYTES_MIN: usize = 4;
 
 /// What is said about a secret, in the place where it could stand: `token: expired`.
-const SAID: [&str; 47] = [
+const SAID: [&str; 59] = [
     "a",
     "an",
     "and",
@@ -93,6 +99,7 @@ const SAID: [&str; 47] = [
     "authorization",
     "can",
     "cannot",
+    "connection",
     "credentials",
     "denied",
     "does",
@@ -112,20 +119,31 @@ const SAID: [&str; 47] = [
     "mismatch",
     "missing",
     "must",
+    "network",
     "no",
+    "none",
     "not",
     "null",
-    "none",
     "or",
+    "rate",
     "realm=",
     "refused",
     "rejected",
     "required",
     "requires",
+    "reset",
     "revoked",
+    "server",
+    "service",
+    "temporarily",
+    "temporary",
     "the",
+    "timed",
+    "timeout",
     "to",
+    "too",
     "true",
+    "unavailable",
     "unknown",
     "was",
     "with",
@@ -206,6 +224,7 @@ fn named(text: &str, word: Range<usize>) -> Option<Range<usize>> {
     if !is_header && !is_name(word, || sign.is_sure(&text[start..])) {
         return None;
     }
+    let may_count = !is_header && !is_name(word, || false);
     let first = text.len() - text[start..].trim_start_matches('[').len();
     let value = match opening(text, first) {
         Some((inside, quote, escapes)) => inside..closing(text, inside, quote, escapes),
@@ -221,7 +240,10 @@ fn named(text: &str, word: Range<usize>) -> Option<Range<usize>> {
     // What follows the scheme is the secret, and is found there.
     let is_scheme = !is_header && ["bearer", "basic"].iter().any(|scheme| said.eq_ignore_ascii_case(scheme));
     let is_option = sign == Sign::Space && said.starts_with('-');
-    (!said.is_empty() && !is_prose && !is_scheme && !is_option && !is_said(said)).then_some(value)
+    // `pass=12 fail=1`
+    let is_count = may_count && said.len() < COUNT_BYTES && said.bytes().all(|byte| byte.is_ascii_digit());
+    let is_other = is_prose || is_scheme || is_option || is_count || is_said(said);
+    (!said.is_empty() && !is_other).then_some(value)
 }
 
 /// Whether a word names a secret: anywhere, or if only in some places, in this one.
@@ -332,9 +354,13 @@ fn private_key(text: &str, word: Range<usize>) -> Option<Range<usize>> {
     let start = word.end + title.len() + "-----".len();
     // `no -----BEGIN PRIVATE KEY----- found`: what is encoded has capitals and digits from its first word on.
     let body = text[start..].trim_start();
-    let is_encoded = |c: char| c.is_ascii_alphanumeric() || "+/=\\".contains(c);
+    let is_encoded = |c: char| c.is_ascii_alphanumeric() || "+/=\\\r\n".contains(c);
     let first = &body[..end_of(body, 0, |c| !is_encoded(c))];
-    let is_key = first.contains(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit());
+    let after = body[first.len()..].trim_start();
+    // `-----BEGIN PRIVATE KEY----- Not found` only speaks of one.
+    let is_all = after.is_empty() || after.starts_with(KEY_END);
+    let is_key = first.contains(|c: char| c.is_ascii_uppercase() || c.is_ascii_digit())
+        && (is_all || first.len() >= KEY_WORD_BYTES || KEY_HEADERS.iter().any(|name| body.starts_with(name)));
     is_key.then(|| start..text[start..].find(KEY_END).map_or(text.len(), |length| start + length))
 }
 
@@ -669,6 +695,11 @@ mod tests {
             "token expired",
             "the password is wrong",
             "no secret for the endpoint",
+            "12 tests: pass=11 fail=1",
+            "killed with sig=9",
+            "cannot refresh the token: timeout",
+            "token: connection reset by peer",
+            "-----BEGIN PRIVATE KEY----- Not found in /etc/tls",
             "there is no secret for the endpoint \"shop\"; add one to the configuration, then redrive the job",
             "api.example answered 401",
             "token: expired",

@@ -333,7 +333,8 @@ impl Failure {
     }
 
     /// What the code, the status and the text suggest.
-    fn judged(code: Option<String>, status: Option<u16>, message: impl Display) -> Failure {
+    /// Classified by what is known of it: its code, else its HTTP status, else its text.
+    pub fn judged(code: Option<String>, status: Option<u16>, message: impl Display) -> Failure {
         let message = bounded(&message.to_string());
         let code = code.and_then(|code| code_of(&code));
         let verdict = classify::judge(code.as_deref(), status, &message);

@@ -76,14 +76,15 @@ pub(super) struct LimitsForm {
     #[schema(example = "10/s")]
     rate: Option<String>,
     /// How many may start at once before the rate is kept.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 1_000_000)]
     burst: Option<u32>,
     /// At least this long between the starts of two calls; instead of a rate.
     min_gap: Option<Span>,
     /// Calls under way at once.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 1, maximum = 1_000_000)]
     concurrency: Option<u32>,
     /// 10 if not given.
+    #[schema(maximum = 1_000_000)]
     breaker: Option<u32>,
     /// 20 if not given.
     #[schema(maximum = 1000)]

@@ -116,6 +116,7 @@ pub(super) struct ClassifyForm {
     message: String,
     #[schema(value_type = Option<schemas::Code>)]
     code: Option<String>,
+    #[schema(maximum = 65535)]
     status: Option<u16>,
     /// The name of a policy, or a policy, whose rules count; the usual ones if not given.
     #[schema(value_type = Option<PolicyForm>)]

@@ -21,9 +21,8 @@ use super::held::{HeldBack, Holders};
 use super::jobs::{EnqueuedView, find, no_cursor, page, signed};
 use super::stats::{Totals, totals};
 use super::views::{last_error, said};
-use super::workers::code_of;
+use super::workers::failure_of;
 use crate::door::{Refusal, Scope, Who};
-use crate::redact::redact;
 
 /// Counting further would be slow, and nobody reads the number.
 const COUNT_MAX: usize = 10_000;
@@ -36,6 +35,7 @@ const PRESET: &str = "media";
 #[schema(example = json!({ "taskId": "movie-17", "taskType": "metadata_fetch", "payload": { "title": "Up" }, "error": "TIMEOUT: no answer after 10 s" }))]
 pub(super) struct RetryForm {
     /// The task: a second retry of the same one is not queued.
+    #[schema(min_length = 1)]
     task_id: String,
     /// Its type, which says who runs it.
     task_type: String,
@@ -68,10 +68,12 @@ struct KnownError {
     code: Option<String>,
     message: String,
     /// The status of an HTTP answer.
-    #[serde(alias = "statusCode")]
     #[schema(minimum = 0, maximum = 65535)]
     status: Option<u16>,
-    /// Whether it is worth a retry, where whoever met it knows.
+    /// The same, where it goes by this name.
+    #[schema(minimum = 0, maximum = 65535)]
+    status_code: Option<u16>,
+    /// Whether it is worth a retry, where whoever met it knows: that goes before every rule.
     retryable: Option<bool>,
     /// How long whoever was called asked to be left alone.
     retry_after: Option<Span>,
@@ -101,43 +103,34 @@ impl<'de> Deserialize<'de> for ErrorForm {
 }
 
 impl ErrorForm {
-    fn into_failure(self) -> Result<Failure, Refusal> {
+    /// The failure, which is worth a retry under this policy.
+    fn into_failure(self, policy: &Policy) -> Result<Failure, Refusal> {
         let known = match self {
-            ErrorForm::Text(text) => {
-                // A key may stand there as a code does.
-                let message = redact(&text).into_owned();
-                let code = leading_code(&message).map(str::to_owned);
-                KnownError { code, message, status: None, retryable: None, retry_after: None }
-            }
-            ErrorForm::Known(known) => KnownError {
-                code: code_of(known.code)?,
-                message: redact(&known.message).into_owned(),
-                ..known
+            ErrorForm::Known(known) => known,
+            ErrorForm::Text(message) => KnownError {
+                code: leading_code(&message).map(str::to_owned),
+                message,
+                status: None,
+                status_code: None,
+                retryable: None,
+                retry_after: None,
             },
         };
-        let KnownError { code, message, status, retryable, retry_after } = known;
-        let mut failure = match (retryable, code, status) {
-            (Some(true), code, _) => coded(Failure::retry(message), code),
-            (Some(false), code, _) => {
-                return Err(not_retryable(
-                    &coded(Failure::permanent(message), code),
-                    "whoever met it says so",
-                ));
+        let KnownError { code, message, status, status_code, retryable, retry_after } = known;
+        if status.is_some() && status_code.is_some() {
+            return Err(invalid("error.status and error.statusCode are the same", "send one of them"));
+        }
+        let judged = failure_of(message, code, status.or(status_code))?;
+        let failure = Failure { retry_after: retry_after.map(|span| span.0), ..judged };
+        match retryable {
+            None => refuse_hopeless(policy, &failure).map(|()| failure),
+            Some(false) => Err(not_retryable(&failure, "whoever met it says so")),
+            Some(true) => {
+                let Failure { code, status, retry_after, message, .. } = failure;
+                Ok(Failure { code, status, retry_after, ..Failure::retry(message) })
             }
-            (None, Some(code), _) => Failure::from_code(code, message),
-            (None, None, Some(status)) => Failure::from_status(status, message),
-            (None, None, None) => Failure::from_text(message),
-        };
-        failure.retry_after = retry_after.map(|span| span.0);
-        Ok(match status {
-            Some(status) => failure.status(status),
-            None => failure,
-        })
+        }
     }
-}
-
-fn coded(failure: Failure, code: Option<String>) -> Failure {
-    code.into_iter().fold(failure, Failure::code)
 }
 
 /// `TIMEOUT` of `TIMEOUT: no answer`.
@@ -163,8 +156,7 @@ pub(super) async fn queue(state: State<Api>, who: Who, body: Body<RetryForm>) ->
         return Err(invalid("taskId is empty", "send the id of the task that failed"));
     }
     let policy = policy_of(&state, policy.unwrap_or_else(|| PRESET.into()))?;
-    let failure = error.into_failure()?;
-    refuse_hopeless(&policy, &failure)?;
+    let failure = error.into_failure(&policy)?;
     let payload = payload.as_deref().unwrap_or(RawValue::NULL);
     let (payload, goes_to) = payload_of(&state, &task_type, payload)?;
     let job = NewJob::of_kind(&task_type, payload).key(task_id).policy(policy).failed_outside(failure);
@@ -257,7 +249,8 @@ pub(super) struct PendingForm {
 pub(super) struct PendingView {
     /// The next one first.
     items: Vec<RetryView>,
-    /// Of which `totalPending` is how many retries are pending, counted up to 10,000.
+    /// Of which `totalPending` is how many retries are pending. Where they are too many for one page, what has been tried and
+    /// waits for something else is among them, and they are counted up to 10,000.
     stats: Totals,
     /// Send it as `cursor` for what comes next; missing at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -285,7 +278,6 @@ pub(super) async fn pending(state: State<Api>, who: Who, query: Query<PendingFor
         items.push(RetryView { held: holders.of(job, now), ..view });
     }
     let mut stats = totals(&state).await?;
-    // Those that are listed; what runs is among them only where they are too many for one page.
     stats.total_pending = match (after, next) {
         (None, None) => items.len(),
         _ => state.engine().retries_count(COUNT_MAX).await?,

@@ -29,7 +29,7 @@ pub(super) struct TokenForm {
     /// For people: whose it is.
     name: String,
     /// What it allows: `read`, `read:payload`, `enqueue`, `work`, `work:QUEUE`, `operate`, `admin`; 1 to 100 of them.
-    #[schema(value_type = Vec<String>)]
+    #[schema(value_type = Vec<String>, min_items = 1, max_items = 100)]
     scopes: Vec<Scope>,
     /// For how long it is good, a second at least; until it is revoked if not given.
     expires_in: Option<Span>,

@@ -50,6 +50,7 @@ pub(super) struct LeaseForm {
     #[schema(max_length = 255, pattern = r"^[^\u0000-\u001f\u007f-\u009f]*$")]
     worker: Option<String>,
     /// Jobs of these kinds.
+    #[schema(min_items = 1, max_items = 100)]
     kinds: Vec<String>,
     /// From these queues; from all if none is named.
     #[serde(default)]
@@ -380,6 +381,7 @@ pub(super) struct FailForm {
     #[schema(value_type = Option<super::schemas::Code>)]
     code: Option<String>,
     /// The HTTP status, if there was one.
+    #[schema(maximum = 65535)]
     status: Option<u16>,
     /// How long the far side asked us to wait.
     retry_after: Option<Span>,
@@ -403,20 +405,17 @@ pub(super) fn code_of(given: Option<String>) -> Result<Option<String>, Refusal> 
     }
 }
 
-/// A failure from what is known of it.
+/// A failure from what is known of it: judged by all that was said, and kept without the secrets in it.
 pub(super) fn failure_of(
     message: String,
     code: Option<String>,
     status: Option<u16>,
 ) -> Result<Failure, Refusal> {
-    let (message, code) = (redact(&message), code_of(code)?);
-    let failure = match (&code, status) {
-        (Some(code), _) => Failure::from_code(code.clone(), message),
-        (None, Some(status)) => Failure::from_status(status, message),
-        (None, None) => Failure::from_text(message),
-    };
-    let failure = code.into_iter().fold(failure, |failure, code| failure.code(code));
-    Ok(status.into_iter().fold(failure, |failure, status| failure.status(status)))
+    code_of(code.clone())?;
+    let judged = Failure::judged(code, status, &message);
+    // A key may have the letters of a code, or stand where one does.
+    let code = judged.code.clone().filter(|code| redact(code) == *code);
+    Ok(Failure { code, message: Failure::retry(redact(&message)).message, ..judged })
 }
 
 impl FailForm {

@@ -117,6 +117,8 @@ async fn what_is_worth_a_retry_is_queued_and_what_is_not_is_refused_without_a_tr
         json!("NETWORK is down"),
         json!("connection reset"),
         json!("a temporary problem"),
+        json!("cannot refresh token: hunter2 (timeout)"),
+        json!("cannot refresh the token: connection reset"),
         json!("service unavailable"),
         json!("answered 503"),
         json!("answered 502"),
@@ -156,6 +158,10 @@ async fn of_an_error_every_field_is_read_or_named() {
     assert_eq!(status.status, 201);
     let worth = queued("b", json!({ "message": "whatever it was", "retryable": true })).await;
     assert_eq!(worth.status, 201);
+    let worth = json!({ "message": "x", "code": "NOT_FOUND", "statusCode": 500, "retryable": true });
+    assert_eq!(queued("e", worth).await.status, 201, "whatever a rule says");
+    let by_status = json!({ "code": "E_UP", "status": 408, "message": "slow" });
+    assert_eq!(queued("f", by_status).await.status, 201, "a code that nobody knows does not hide it");
     let hopeless =
         queued("c", json!({ "code": "TIMEOUT", "message": "never again", "retryable": false })).await;
     assert_eq!(hopeless.refused(), (422, "RETRY_NOT_RETRYABLE".into()));
@@ -163,6 +169,7 @@ async fn of_an_error_every_field_is_read_or_named() {
         (json!({ "message": "x", "stauts": 404 }), "stauts"),
         (json!({ "message": "x", "status": "503" }), "status"),
         (json!({ "status": 503 }), "message"),
+        (json!({ "message": "x", "status": 503, "statusCode": 503 }), "send one of them"),
         (json!(7), "a text, such as"),
     ] {
         let refused = queued("d", error.clone()).await;

@@ -85,6 +85,12 @@ async fn a_failed_job_is_tried_again_when_its_policy_or_the_far_side_says() {
     let lease = ground.lease("mail").await;
     let answer = ground.report(&lease, "fail", json!({ "message": "timeout" })).await.data();
     assert_eq!(answer, json!({ "id": job, "state": "dead" }));
+    // A code that nobody knows does not hide what the status says.
+    let gone = ground.enqueue(json!({ "kind": "mail" })).await;
+    let hopeless = ground.lease("mail").await;
+    let report = json!({ "message": "no such order", "code": "E_ORDER", "status": 404 });
+    let answer = ground.report(&hopeless, "fail", report).await.data();
+    assert_eq!(answer, json!({ "id": gone, "state": "dead" }));
     let wrong = json!({ "class": "unlucky", "message": "x" });
     assert_eq!(ground.report(&lease, "fail", wrong).await.refused(), (422, "RETRY_INVALID".into()));
 }

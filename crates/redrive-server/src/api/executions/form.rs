@@ -71,6 +71,7 @@ pub(crate) struct NodeForm {
     queue: Option<String>,
     /// Higher goes first.
     #[serde(default, deserialize_with = "priority")]
+    #[schema(minimum = -32768, maximum = 32767)]
     priority: Option<i16>,
     /// How long one attempt may take.
     timeout: Option<Span>,
