@@ -243,6 +243,13 @@ pub(crate) fn object<'de, D: Deserializer<'de>, T: DeserializeOwned>(reader: D) 
     reader.deserialize_map(Object(PhantomData))
 }
 
+/// The same where there may be none.
+pub(crate) fn object_if_any<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+    reader: D,
+) -> Result<Option<T>, D::Error> {
+    reader.deserialize_option(IfAny(Object(PhantomData)))
+}
+
 struct Object<T>(PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for Object<T> {

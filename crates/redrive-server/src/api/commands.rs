@@ -139,6 +139,7 @@ pub(super) struct BulkForm {
     #[schema(value_type = Option<String>, format = DateTime)]
     run_at: Option<Timestamp>,
     /// What is to be changed: with `edit`. For another payload the filter has to name a kind.
+    #[serde(default, deserialize_with = "crate::reading::object_if_any")]
     edit: Option<EditForm>,
 }
 

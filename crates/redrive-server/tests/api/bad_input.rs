@@ -160,6 +160,11 @@ async fn what_is_wrong_is_named_with_its_place_and_what_to_write() {
             "filter is a list; write an object",
         ),
         (
+            "/jobs/commands",
+            json!({ "command": "edit", "dryRun": false, "all": true, "edit": [] }),
+            "edit is a list; write an object",
+        ),
+        (
             "/workers/lease",
             json!({ "kinds": ["mail"], "limit": "all" }),
             r#"limit is "all"; write a whole number from 0 on"#,

@@ -184,7 +184,10 @@ fn read_rules(reader: &mut Reader<'_>, rules: Vec<Value>) -> Vec<Rule> {
         if let Some(on) = rule.get_mut("on").filter(|on| on.is_number()) {
             *on = Value::String(on.to_string());
         }
-        let rule = serde_json::from_value::<Rule>(rule).map_err(|error| error.to_string());
+        let rule = match rule.is_object() {
+            true => serde_json::from_value::<Rule>(rule).map_err(|error| error.to_string()),
+            false => Err(format!(r#"it is {rule}; write {{"on": "5xx", "class": "transient"}}"#)),
+        };
         read.extend(reader.note(&format!("rules[{at}]"), rule));
     }
     read
