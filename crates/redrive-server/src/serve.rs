@@ -23,7 +23,7 @@ use crate::tokens::StoreTokens;
 /// How often durations that were measured are added up.
 const GATHER_EVERY: Duration = redrive::secs(5);
 /// How long a file is waited for that somebody has: longer than a command takes.
-const IN_USE_WAIT: Duration = redrive::secs(2);
+const IN_USE_WAIT: Duration = redrive::secs(5);
 /// How often it is looked at meanwhile.
 const IN_USE_LOOK: Duration = redrive::millis(50);
 
