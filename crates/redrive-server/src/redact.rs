@@ -4,69 +4,15 @@
 //!
 //! Not here: payloads and outputs. They are kept as they are, for whoever may read them.
 
+mod words;
+
 use std::borrow::Cow;
 use std::ops::Range;
 
+use self::words::{BEGINNINGS, BEGINNINGS_OF_NAMES, HEADERS, NAMES, NAMES_OF_SOME, SAID};
+
 /// What stands where a secret was.
 const HIDDEN: &str = "***";
-
-/// What the names of secrets end with, in lower case and without `_` and `-`.
-const NAMES: [&str; 18] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "pwd",
-    "dbpass",
-    "secret",
-    "secretkey",
-    "token",
-    "apikey",
-    "accesskey",
-    "privatekey",
-    "signingkey",
-    "accountkey",
-    "encryptionkey",
-    "secretkeybase",
-    "sessionid",
-    "sessid",
-    "bearer",
-];
-
-/// The same for words that stand in ordinary sentences too. They name a secret where `=` is after them (`session=…`), or
-/// a quotation after a colon (`"pass": "…"`); and only where they are a word of their own, not the end of one.
-const NAMES_OF_SOME: [&str; 7] = ["pass", "sig", "signature", "auth", "credential", "credentials", "session"];
-
-/// The same for what has a value of several words.
-const HEADERS: [&str; 2] = ["authorization", "cookie"];
-
-/// How secrets begin whose makers want them to be found.
-const BEGINNINGS: [&str; 23] = [
-    "rdv_",
-    "whsec_",
-    "eyJ",
-    "AKIA",
-    "ASIA",
-    "AIza",
-    "SG.",
-    "hf_",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "sk_live_",
-    "sk_test_",
-    "sk-proj-",
-    "sk-ant-",
-    "xoxa-",
-    "xoxb-",
-    "xoxp-",
-    "npm_",
-];
-/// Those with which names begin too (`hf_hub_download`, `ASIA-PACIFIC`): a secret is one word, and has a digit.
-const BEGINNINGS_OF_NAMES: [&str; 2] = ["ASIA", "hf_"];
 
 /// What a private key in text form stands between: `-----BEGIN … PRIVATE KEY-----` and the line that ends it.
 const KEY_BEGIN: &str = "-----BEGIN";
@@ -87,69 +33,6 @@ const WELL_KNOWN_BYTES_MIN: usize = 16;
 const COUNT_BYTES: usize = 5;
 /// What is shorter is no name and password in base64.
 const BASIC_BYTES_MIN: usize = 4;
-
-/// What is said about a secret, in the place where it could stand: `token: expired`.
-const SAID: [&str; 59] = [
-    "a",
-    "an",
-    "and",
-    "are",
-    "auth",
-    "authentication",
-    "authorization",
-    "can",
-    "cannot",
-    "connection",
-    "credentials",
-    "denied",
-    "does",
-    "empty",
-    "error=",
-    "expired",
-    "failed",
-    "false",
-    "for",
-    "has",
-    "header",
-    "in",
-    "incorrect",
-    "invalid",
-    "is",
-    "malformed",
-    "mismatch",
-    "missing",
-    "must",
-    "network",
-    "no",
-    "none",
-    "not",
-    "null",
-    "or",
-    "rate",
-    "realm=",
-    "refused",
-    "rejected",
-    "required",
-    "requires",
-    "reset",
-    "revoked",
-    "server",
-    "service",
-    "temporarily",
-    "temporary",
-    "the",
-    "timed",
-    "timeout",
-    "to",
-    "too",
-    "true",
-    "unavailable",
-    "unknown",
-    "was",
-    "with",
-    "without",
-    "wrong",
-];
 
 /// The text with `***` for every secret in it. As it is, and not copied, if there is none.
 pub(crate) fn redact(text: &str) -> Cow<'_, str> {

@@ -1,0 +1,123 @@
+//! The words by which secrets are known: how they are called, how they begin, and what is only said about them.
+
+/// What the names of secrets end with, in lower case and without `_` and `-`.
+pub(super) const NAMES: [&str; 18] = [
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "dbpass",
+    "secret",
+    "secretkey",
+    "token",
+    "apikey",
+    "accesskey",
+    "privatekey",
+    "signingkey",
+    "accountkey",
+    "encryptionkey",
+    "secretkeybase",
+    "sessionid",
+    "sessid",
+    "bearer",
+];
+
+/// The same for words that stand in ordinary sentences too. They name a secret where `=` is after them (`session=…`), or
+/// a quotation after a colon (`"pass": "…"`); and only where they are a word of their own, not the end of one.
+pub(super) const NAMES_OF_SOME: [&str; 7] =
+    ["pass", "sig", "signature", "auth", "credential", "credentials", "session"];
+
+/// The same for what has a value of several words.
+pub(super) const HEADERS: [&str; 2] = ["authorization", "cookie"];
+
+/// How secrets begin whose makers want them to be found.
+pub(super) const BEGINNINGS: [&str; 23] = [
+    "rdv_",
+    "whsec_",
+    "eyJ",
+    "AKIA",
+    "ASIA",
+    "AIza",
+    "SG.",
+    "hf_",
+    "ghp_",
+    "gho_",
+    "ghu_",
+    "ghs_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "sk_live_",
+    "sk_test_",
+    "sk-proj-",
+    "sk-ant-",
+    "xoxa-",
+    "xoxb-",
+    "xoxp-",
+    "npm_",
+];
+/// Those with which names begin too (`hf_hub_download`, `ASIA-PACIFIC`): a secret is one word, and has a digit.
+pub(super) const BEGINNINGS_OF_NAMES: [&str; 2] = ["ASIA", "hf_"];
+
+/// What is said about a secret, in the place where it could stand: `token: expired`.
+pub(super) const SAID: [&str; 59] = [
+    "a",
+    "an",
+    "and",
+    "are",
+    "auth",
+    "authentication",
+    "authorization",
+    "can",
+    "cannot",
+    "connection",
+    "credentials",
+    "denied",
+    "does",
+    "empty",
+    "error=",
+    "expired",
+    "failed",
+    "false",
+    "for",
+    "has",
+    "header",
+    "in",
+    "incorrect",
+    "invalid",
+    "is",
+    "malformed",
+    "mismatch",
+    "missing",
+    "must",
+    "network",
+    "no",
+    "none",
+    "not",
+    "null",
+    "or",
+    "rate",
+    "realm=",
+    "refused",
+    "rejected",
+    "required",
+    "requires",
+    "reset",
+    "revoked",
+    "server",
+    "service",
+    "temporarily",
+    "temporary",
+    "the",
+    "timed",
+    "timeout",
+    "to",
+    "too",
+    "true",
+    "unavailable",
+    "unknown",
+    "was",
+    "with",
+    "without",
+    "wrong",
+];
