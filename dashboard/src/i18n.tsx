@@ -15,7 +15,9 @@ export type Translate = (key: Key, values?: Values) => string;
 const catalogues: Record<Language, Catalogue> = { en, "zh-TW": zhTW };
 
 export function translate(language: Language, key: Key, values: Values = {}): string {
-  const entry = catalogues[language][key];
+  const entry: Entry | undefined = catalogues[language][key];
+  // A word of a newer server is better than no page.
+  if (entry === undefined) return visible(key.slice(key.lastIndexOf(".") + 1));
   const text = typeof entry === "string" ? entry : form(entry, language, Number(values.count ?? 0));
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => {
     const value = values[name];

@@ -210,7 +210,7 @@ test("a timeline waits, runs, waits, and shows what is planned up to the end", (
     attempt: number,
     startedAt: at(from),
     endedAt: at(from + 1),
-    ending: "failed",
+    ending: "failed" as const,
   });
   const job = {
     createdAt: at(0),

@@ -1,7 +1,7 @@
 // Made from crates/redrive-server/openapi.json by `npm run api`. Not to be edited.
 
 export type ActivityView = { at: string; job?: string | null; kind: string; message: string; queue: string; what: string };
-export type AttemptView = { attempt: number; endedAt: string; ending: string; failure?: FailureView | null; group?: string | null; nextAt?: string | null; rule?: string | null; startedAt: string };
+export type AttemptView = { attempt: number; endedAt: string; ending: Ending; failure?: FailureView | null; group?: string | null; nextAt?: string | null; rule?: string | null; startedAt: string };
 export type AuditView = { at: string; detail: string; id: string; jobId?: string | null; on: string; result: string; token?: string | null; what: string; who: string };
 export type Backoff = { cap?: null | Span; kind: "immediate" } | { cap?: null | Span; delay: Span; kind: "fixed" } | { base?: null | Span; cap?: null | Span; kind: "linear"; step?: null | Span } | { base?: null | Span; cap?: null | Span; exponentStart?: number | null; factor?: number | null; kind?: "exponential" | null } | { base?: null | Span; cap?: null | Span; kind: "fibonacci" } | { cap?: null | Span; delays: Array<Span>; kind: "schedule"; then?: "repeat_last" | "stop" | null };
 export type BulkCommand = "cancel" | "retry" | "snooze" | "reschedule" | "edit" | "redrive" | "delete";
@@ -22,6 +22,7 @@ export type DueView = { at: string; due: number };
 export type EditForm = { labels?: Labels | null; payload?: unknown; policy?: PolicyForm | null; priority?: number | null };
 export type EditView = { at: string; by: string; labels?: Record<string, string> | null; payload?: unknown; policy?: unknown; priority?: number | null };
 export type Ended = { ended: boolean };
+export type Ending = "succeeded" | "failed" | "snoozed" | "crashed" | "interrupted" | "unhandled" | "expired" | "cancelled" | "held";
 export type EnqueuedView = { deduplicated: boolean; id: string; replaced: boolean; state: State };
 export type EntryError = { code: string; hint?: string | null; message: string };
 export type EntryView = EnqueuedView | { error: EntryError };

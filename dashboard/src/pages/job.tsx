@@ -225,7 +225,7 @@ function Attempts({ attempts }: { attempts: readonly AttemptView[] }) {
             <span className="font-mono text-faint">{attempt.attempt === 0 ? "–" : attempt.attempt}</span>
             <div className="min-w-0">
               <p className="flex flex-wrap items-baseline gap-x-2">
-                <span className={outcomeColour(attempt.ending)}>{t(`ending.${attempt.ending}` as Key)}</span>
+                <span className={outcomeColour(attempt.ending)}>{t(`ending.${attempt.ending}`)}</span>
                 {attempt.failure && (
                   <span className="text-2xs text-faint">
                     {[attempt.failure.class, attempt.failure.code, attempt.failure.status].filter(Boolean).join(" · ")}

@@ -412,6 +412,19 @@ test("a job's page shows why it waits, its timeline, its payload without secrets
   await waitFor(() => expect(log.some((asked) => asked.path.endsWith("/snooze"))).toBe(true));
 });
 
+test("however an attempt ended, its job's page says so", async () => {
+  const endings = ["succeeded", "failed", "snoozed", "crashed", "interrupted", "unhandled", "expired", "cancelled"];
+  const one = (ending: string, index: number) => ({ ...attempts[0], attempt: index + 1, ending });
+  serve({
+    ...routes,
+    [`GET /api/v1/jobs/${ID}/explain`]: () => explain,
+    [`GET /api/v1/jobs/${ID}`]: () => detail({ attempts: [...endings, "held", "invented later"].map(one) }),
+  });
+  show(<Job id={ID} />);
+  for (const said of ["process died", "nobody knew its kind", "held", "invented later"])
+    expect((await screen.findAllByText(said, { exact: false })).length).toBeGreaterThan(0);
+});
+
 test("numbers of a payload stay as they were written, through the editor and back", async () => {
   const sent: string[] = [];
   const text = detail().replace('"order":17', '"order":9007199254740993');

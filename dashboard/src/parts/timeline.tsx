@@ -1,16 +1,16 @@
 // A job's life from left to right: it waits, it runs, it waits again; what is planned stands there as a ghost, up to the
 // end that its policy or its deadline sets.
 import { useSyncExternalStore } from "react";
-import type { DetailView, ExplainView } from "../api/schema";
+import type { DetailView, Ending, ExplainView } from "../api/schema";
 import { onTick, serverClock } from "../clock";
 import { clockTime, duration } from "../format";
-import { type Key, reasonName, useWords } from "../i18n";
+import { reasonName, useWords } from "../i18n";
 
 export interface Piece {
   kind: "wait" | "run" | "planned" | "end";
   from: number;
   until: number;
-  outcome?: string;
+  outcome?: Ending | "running";
   label: string;
 }
 
@@ -105,7 +105,7 @@ export function Timeline({ job, explained }: { job: DetailView; explained?: Expl
               <span className="font-mono text-2xs text-faint">
                 {clockTime(piece.kind === "run" ? piece.from : piece.until, serverClock.now(), language)}
               </span>{" "}
-              {piece.kind === "run" && piece.outcome && t(`ending.${piece.outcome}` as Key)}
+              {piece.kind === "run" && piece.outcome && t(`ending.${piece.outcome}`)}
               {piece.kind === "planned" && t("timeline.planned")}
             </li>
           ))}
@@ -117,7 +117,7 @@ export function Timeline({ job, explained }: { job: DetailView; explained?: Expl
 export function outcomeColour(outcome: string | undefined): string {
   if (outcome === "succeeded") return "text-good";
   if (outcome === "running") return "text-time";
-  if (outcome === "snoozed" || outcome === "interrupted" || outcome === "cancelled") return "text-soft";
+  if (["snoozed", "interrupted", "cancelled", "held"].includes(outcome ?? "")) return "text-soft";
   return "text-bad";
 }
 

@@ -3,7 +3,7 @@
 //!
 //! What is accepted is described, and not only what is best: null is as good as left out.
 
-use redrive::{Class as FailureClass, Failure, StateName};
+use redrive::{Class as FailureClass, Ending as AttemptEnding, Failure, StateName};
 use serde_json::{Value, json};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -33,6 +33,7 @@ macro_rules! described {
 described! {
     State = words("Where a job stands.", StateName::ALL.map(StateName::as_str).to_vec());
     Class = words("What a failure is taken for.", FailureClass::ALL.map(FailureClass::name).to_vec());
+    Ending = words("How an attempt ended.", AttemptEnding::ALL.map(AttemptEnding::as_str).to_vec());
     Code = json!({
         "type": "string",
         "description": "A short name that programs compare.",

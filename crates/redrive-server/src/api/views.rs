@@ -217,8 +217,7 @@ pub(super) struct AttemptView {
     started_at: Timestamp,
     #[schema(value_type = String, format = DateTime)]
     ended_at: Timestamp,
-    /// How it ended.
-    #[schema(value_type = String, example = "failed")]
+    #[schema(value_type = super::schemas::Ending)]
     ending: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     failure: Option<FailureView>,

@@ -217,7 +217,8 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 9] = [
+    /// Every way.
+    pub const ALL: [Ending; 9] = [
         Ending::Succeeded,
         Ending::Failed,
         Ending::Snoozed,
