@@ -20,6 +20,7 @@ import { Policies } from "./pages/policies";
 import { Queues } from "./pages/queues";
 import { SignIn } from "./pages/sign-in";
 import { Empty, PageTitle, Trouble } from "./parts/basics";
+import { Boundary } from "./parts/boundary";
 import { Help } from "./parts/help";
 import { PAGES } from "./parts/pages";
 import { Palette } from "./parts/palette";
@@ -57,7 +58,7 @@ export function Entrance() {
 }
 
 function Inside() {
-  const [, go] = useLocation();
+  const [path, go] = useLocation();
   const [opened, setOpened] = useState<"palette" | "help">();
   useLiveUpdates();
   useTitle();
@@ -67,7 +68,9 @@ function Inside() {
   }, [go, palette]);
   return (
     <Shell palette={palette}>
-      <Pages />
+      <Boundary key={path}>
+        <Pages />
+      </Boundary>
       {opened === "palette" && <Palette onClose={() => setOpened(undefined)} go={go} />}
       {opened === "help" && <Help onClose={() => setOpened(undefined)} />}
     </Shell>

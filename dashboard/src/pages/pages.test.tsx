@@ -3,6 +3,7 @@ import userEvent from "@testing-library/user-event";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { OperationView } from "../api/schema";
 import { Entrance } from "../app";
+import { Boundary } from "../parts/boundary";
 import { troubled } from "../parts/destinations";
 import { choose } from "../settings";
 import { jobView, READER, Refusal, retryItem, serve, show } from "../testing/server";
@@ -423,6 +424,27 @@ test("however an attempt ended, its job's page says so", async () => {
   show(<Job id={ID} />);
   for (const said of ["process died", "nobody knew its kind", "held", "invented later"])
     expect((await screen.findAllByText(said, { exact: false })).length).toBeGreaterThan(0);
+});
+
+function Said({ words }: { words: Map<string, string> }) {
+  const word = words.get("health");
+  if (!word) throw new Error("there is no such word");
+  return <p>{word}</p>;
+}
+
+test("a page that cannot be drawn says why, and is drawn again when that is asked for", async () => {
+  const logged = vi.spyOn(console, "error").mockImplementation(() => {});
+  const words = new Map<string, string>();
+  show(
+    <Boundary>
+      <Said words={words} />
+    </Boundary>,
+  );
+  expect(screen.getByRole("alert")).toHaveTextContent("there is no such word");
+  words.set("health", "All is well");
+  await userEvent.click(screen.getByRole("button", { name: "Try again" }));
+  expect(screen.getByText("All is well")).toBeVisible();
+  logged.mockRestore();
 });
 
 test("numbers of a payload stay as they were written, through the editor and back", async () => {
