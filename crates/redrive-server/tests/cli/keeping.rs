@@ -111,12 +111,12 @@ fn commands_that_meet_on_one_file_take_turns() {
     ground.run(&["enqueue", "mail", "--store", "sqlite:jobs.db"]).good();
     let enqueue = || ground.command(&["enqueue", "mail", "--store", "sqlite:jobs.db"]).output().unwrap();
     std::thread::scope(|scope| {
-        let all: Vec<_> = (0..4).map(|_| scope.spawn(enqueue)).collect();
+        let all: Vec<_> = (0..6).map(|_| scope.spawn(enqueue)).collect();
         for one in all {
             Said::of(&one.join().unwrap()).good();
         }
     });
-    assert_eq!(ground.run(&["stats", "--store", "sqlite:jobs.db", "--json"]).json()["waiting"], 5);
+    assert_eq!(ground.run(&["stats", "--store", "sqlite:jobs.db", "--json"]).json()["waiting"], 7);
 }
 
 #[test]
